@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Writes requirements.lock anew from the ranges in pyproject.toml. TORCH and TORCHVISION choose that pair.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+"${PYTHON:-python3}" -m venv "$folder"
+"$folder/bin/python" -m pip install --quiet "torch==${TORCH:-2.13.0}" "torchvision==${TORCHVISION:-0.28.0}"
+"$folder/bin/python" -m pip install --quiet ".[study,book,test,fused,cluster,peers]"
+# The CPU and CUDA builds of torch share one version number, and their CUDA parts are torch's own to choose.
+"$folder/bin/python" -m pip freeze --exclude smooth-topk | sed -E 's/\+cpu$//; /^nvidia-/d' > "$folder/lock"
+mv "$folder/lock" requirements.lock
