@@ -1,0 +1,1 @@
+"""The reproduction: data, models, training, records, figures. Needs the extra `study`."""
