@@ -1,0 +1,85 @@
+"""The state of an unfinished run on disk: written whole, checked on reading, the last two kept.
+
+A checkpoint file is the SHA-256 of what follows, then what `torch.save` wrote. A file that a crash or a bad disk has
+damaged fails its sum, is reported, and the one before it is used. Training from it gives the same bits, only later.
+"""
+
+import hashlib
+import io
+import logging
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from smooth_topk.study.files import write_whole
+
+logger = logging.getLogger(__name__)
+KEPT = 2
+SUM_BYTES = hashlib.sha256().digest_size
+
+
+def save_checkpoint(folder: Path, state: dict) -> Path:
+    """Writes `state` (tensors and plain Python values) as the newest checkpoint and removes all but the last two."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    older = _checkpoints(folder)
+    path = folder / f"checkpoint-{_number(older[-1]) + 1 if older else 0:08d}.pt"
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    content = buffer.getbuffer()
+    write_whole(path, hashlib.sha256(content).digest() + content)
+    for old in older[: 1 - KEPT]:
+        old.unlink()
+    return path
+
+
+def load_checkpoint(folder: Path, map_location: torch.device | str = "cpu") -> dict | None:
+    """Returns the newest whole checkpoint, or None where there is none: the run then starts from the beginning."""
+    for path in reversed(_checkpoints(folder)):
+        content = memoryview(path.read_bytes())
+        if hashlib.sha256(content[SUM_BYTES:]).digest() == content[:SUM_BYTES]:
+            return torch.load(io.BytesIO(content[SUM_BYTES:]), map_location=map_location, weights_only=True)
+        logger.warning("%s is damaged and is left out; the checkpoint before it is used.", path)
+        path.unlink()
+    return None
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Removes everything that a recorded run no longer needs; weights kept on request stay."""
+    if (Path(folder) / "best.pt").exists():
+        for path in _checkpoints(folder):
+            path.unlink()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def random_state() -> dict:
+    """Returns the state of every generator that could be drawn from, as tensors and plain values."""
+    kind, keys, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002 - the state others may draw from
+    return {
+        "python": random.getstate(),
+        "numpy": (kind, keys.tolist(), position, has_gauss, cached),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def restore_random_state(state: dict) -> None:
+    """Sets every generator to what `random_state` returned."""
+    version, values, gauss = state["python"]
+    random.setstate((version, tuple(values), gauss))
+    np.random.set_state(tuple(state["numpy"]))  # noqa: NPY002
+    torch.set_rng_state(state["torch"].cpu())
+    if len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all([device_state.cpu() for device_state in state["cuda"]])
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    return sorted(Path(folder).glob("checkpoint-*.pt"), key=_number)
+
+
+def _number(path: Path) -> int:
+    return int(path.stem.removeprefix("checkpoint-"))
