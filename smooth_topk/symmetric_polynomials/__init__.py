@@ -1,0 +1,81 @@
+"""Elementary symmetric polynomials σ_0..σ_k of e = exp(x), in logarithms; one algorithm a file (section 4).
+
+Every algorithm is a function log_sigma(x, k) from (N, n) to (N, k + 1).
+"""
+
+import torch
+from torch import Tensor
+
+from . import backward, divide_and_conquer, enumeration, pivot, summation
+
+ALGORITHMS = {
+    "auto": pivot.log_sigma,
+    "pivot": pivot.log_sigma,
+    "enumeration": enumeration.log_sigma,
+    "summation": summation.log_sigma,
+    "divide_and_conquer": backward.log_sigma,
+    "divide_and_conquer_autograd": divide_and_conquer.log_sigma,
+}
+
+
+def log_symmetric_polynomials(x: Tensor, k: int, *, algorithm: str = "auto", series_order: int | None = None) -> Tensor:
+    """log σ_0, ..., log σ_k of exp(x): σ_j is the sum of all products of j distinct elements (section 4.1).
+
+    Args:
+        x: (..., n) logarithms of the elements; -inf deletes one. Half precision is computed in float32.
+        k: largest degree, 1 <= k <= n.
+        algorithm: "auto" and "pivot" are ours, exact for any x; "enumeration", "summation", "divide_and_conquer" and
+            "divide_and_conquer_autograd" are the paper's, for study.
+        series_order: p of the paper's approximate backward pass ("divide_and_conquer" only); max(1, round(k/5)).
+
+    Returns:
+        (..., k + 1) in the dtype of x; -inf where every product of j elements is zero.
+
+    Example:
+        >>> log_symmetric_polynomials(torch.tensor([1.0, 2.0, 3.0]).log(), 3).exp()
+        tensor([ 1.0000,  6.0000, 11.0000,  6.0000])
+
+    Explained in notebooks/03_symmetric_polynomials.
+    """
+    _check(x, k, algorithm, series_order)
+    rows = x.reshape(-1, x.shape[-1])
+    if x.dtype in (torch.float16, torch.bfloat16):
+        rows = rows.float()
+    options = {} if series_order is None else {"series_order": series_order}
+    log_sigma = ALGORITHMS[algorithm](rows, k, **options)
+    return log_sigma.reshape(*x.shape[:-1], k + 1).to(x.dtype)
+
+
+def without_label(x: Tensor, labels: Tensor) -> Tensor:
+    """The columns of x other than the label, in their order: x (N, n) and labels (N,) to (N, n - 1).
+
+    Example:
+        >>> without_label(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([1]))
+        tensor([[1., 3.]])
+    """
+    places = torch.arange(x.shape[1] - 1, device=x.device)
+    return x.gather(1, places + (places >= labels[:, None]))
+
+
+def _check(x: Tensor, k: int, algorithm: str, series_order: int | None) -> None:
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
+        raise TypeError(f"x must be a floating point tensor, got {kind}.")
+    if x.ndim == 0 or x.shape[-1] == 0:
+        raise ValueError(f"x must have at least one element in its last dimension, got shape {tuple(x.shape)}.")
+    if not _is_integer(k):
+        raise TypeError(f"k must be an integer, got {k!r}.")
+    if not 1 <= k <= x.shape[-1]:
+        raise ValueError(f"k must be between 1 and the number of elements, got k={k} for {x.shape[-1]} elements.")
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"algorithm must be one of {', '.join(ALGORITHMS)}, got {algorithm!r}.")
+    if series_order is None:
+        return
+    if algorithm != "divide_and_conquer":
+        raise ValueError(f"series_order belongs to algorithm 'divide_and_conquer', got algorithm {algorithm!r}.")
+    if not _is_integer(series_order) or series_order < 0:
+        raise ValueError(f"series_order must be an integer of at least zero, got {series_order!r}.")
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
