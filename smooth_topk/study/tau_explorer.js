@@ -1,0 +1,583 @@
+// The tau explorer: scores, loss, gradient and top-k probabilities, redrawn as tau, k, the margin or a score moves.
+// One file, no dependency. In JupyterLab it is the front end of TauExplorer (anywidget calls `render`);
+// in the static book it is an inline module script that fills every element with a `data-tau-explorer` attribute.
+
+// ---- Mathematics: the pivot algorithm in float64 ------------------------------------------------------------------
+
+/** Indices of the classes other than `skip`, from the largest score to the smallest; ties keep their order. */
+function descending(scores, skip = -1) {
+  return [...scores.keys()].filter((i) => i !== skip).sort((a, b) => scores[b] - scores[a] || a - b);
+}
+
+/**
+ * S_j = σ_j(eˣ) / exp(x_[1] + … + x_[j]) for j = 0..k, where x = sorted / scale and `sorted` is in descending order.
+ * Each polynomial is kept in units of its own largest term, so 1 ≤ S_j ≤ C(n, j) whatever the scale:
+ * every factor is at most one, nothing is subtracted, and what underflows is negligible.
+ */
+function scaledPolynomials(sorted, k, scale) {
+  const S = new Float64Array(k + 1);
+  S[0] = 1;
+  sorted.forEach((score, i) => {
+    for (let j = Math.min(i + 1, k); j > 0; j--) S[j] += Math.exp((score - sorted[j - 1]) / scale) * S[j - 1];
+  });
+  return S;
+}
+
+const softplus = (z) => Math.max(z, 0) + Math.log1p(Math.exp(-Math.abs(z)));
+const sigmoid = (z) => (z >= 0 ? 1 / (1 + Math.exp(-z)) : Math.exp(z) / (1 + Math.exp(z)));
+
+/** What the loss and its gradient share: the other scores in order, their polynomials, the softplus argument. */
+function pivotForm(scores, label, { k, tau, margin }) {
+  const order = descending(scores, label);
+  const sorted = order.map((i) => scores[i]);
+  const S = scaledPolynomials(sorted, k, k * tau);
+  const hardMargin = margin + (sorted[k - 1] - scores[label]) / k;
+  return { order, sorted, S, argument: hardMargin / tau + Math.log(S[k] / S[k - 1]) };
+}
+
+/** The smooth top-k loss, eq. (9): L = τ softplus(hard margin / τ + log(S_k / S_{k−1})). */
+export function smoothTopKLoss(scores, label, { k = 5, tau = 1, margin = 1 } = {}) {
+  return tau * softplus(pivotForm(scores, label, { k, tau, margin }).argument);
+}
+
+/**
+ * ∂L/∂s. With T the polynomials without class i, the entry of i is
+ * w e_i (T_{k−1}² − T_{k−2} T_k) / (σ_k σ_{k−1}), w = sigmoid(argument) / k; Newton's inequality keeps the
+ * difference above T_{k−1}² / k, so no digits are lost to it.
+ */
+export function smoothTopKGradient(scores, label, { k = 5, tau = 1, margin = 1 } = {}) {
+  const { order, sorted, S, argument } = pivotForm(scores, label, { k, tau, margin });
+  const weight = sigmoid(argument) / k;
+  const gradient = new Array(scores.length).fill(-weight);
+  order.forEach((i, rank) => {
+    const rest = sorted.filter((_, r) => r !== rank);
+    const T = scaledPolynomials(rest, k, k * tau);
+    const gap = k > 1 && rest.length >= k ? Math.exp((rest[k - 1] - rest[k - 2]) / (k * tau)) : 0;
+    const spread = T[k - 1] ** 2 - (gap && gap * T[k - 2] * T[k]);
+    const distance = Math.abs(scores[i] - sorted[k - 1]) / (k * tau);
+    gradient[i] = (weight * Math.exp(-distance) * spread) / (S[k] * S[k - 1]);
+  });
+  return gradient;
+}
+
+/** Probability that each class is in a random k-subset weighted by exp(Σ s / (kτ)); sums to k (appendix C). */
+export function topKProbabilities(scores, { k = 5, tau = 1 } = {}) {
+  const order = descending(scores);
+  const sorted = order.map((i) => scores[i]);
+  const total = scaledPolynomials(sorted, k, k * tau)[k];
+  const probabilities = new Array(scores.length);
+  order.forEach((i, rank) => {
+    const rest = scaledPolynomials(sorted.filter((_, r) => r !== rank), k - 1, k * tau)[k - 1];
+    probabilities[i] = (Math.exp(Math.min(0, scores[i] - sorted[k - 1]) / (k * tau)) * rest) / total;
+  });
+  return probabilities;
+}
+
+/** The hard top-k loss on the scale of eq. (8): max(margin + (s_[k] − s_y) / k, 0), s_[k] taken without y. */
+export function hardTopKLoss(scores, label, { k = 5, margin = 1 } = {}) {
+  return Math.max(margin + (scores[descending(scores, label)[k - 1]] - scores[label]) / k, 0);
+}
+
+/** A subgradient of the hard loss: at most two entries are not zero. */
+export function hardTopKGradient(scores, label, { k = 5, margin = 1 } = {}) {
+  const gradient = new Array(scores.length).fill(0);
+  if (hardTopKLoss(scores, label, { k, margin }) === 0) return gradient;
+  gradient[descending(scores, label)[k - 1]] = 1 / k;
+  gradient[label] = -1 / k;
+  return gradient;
+}
+
+export function softmax(scores) {
+  const largest = Math.max(...scores);
+  const weights = scores.map((score) => Math.exp(score - largest));
+  const total = weights.reduce((sum, weight) => sum + weight, 0);
+  return weights.map((weight) => weight / total);
+}
+
+export function crossEntropy(scores, label) {
+  const largest = Math.max(...scores);
+  return largest - scores[label] + Math.log(scores.reduce((sum, score) => sum + Math.exp(score - largest), 0));
+}
+
+/** The classes of the top-k prediction; ties are broken by index. */
+export const topKSet = (scores, k) => new Set(descending(scores).slice(0, k));
+
+/** How many derivatives survive in single precision. */
+export const countNonZeroInFloat32 = (gradient) => gradient.filter((g) => Math.fround(g) !== 0).length;
+
+// ---- A model for pages without a kernel ---------------------------------------------------------------------------
+
+const DEFAULTS = { tau: 1, k: 5, margin: 1, scores: [3.2, 6.1, -1.4, 4.5, 0.6, 2.4, 5, -2.6, 1.5, -0.5], label: 8 };
+
+/** The five methods of an anywidget model that the explorer uses. */
+export function standInModel(values = {}) {
+  const state = { ...DEFAULTS, ...values };
+  const listeners = new Map();
+  return {
+    get: (name) => state[name],
+    set(name, value) {
+      state[name] = value;
+      (listeners.get(`change:${name}`) ?? []).forEach((listener) => listener());
+    },
+    save_changes() {},
+    on: (event, listener) => listeners.set(event, [...(listeners.get(event) ?? []), listener]),
+    off: (event, listener) => listeners.set(event, (listeners.get(event) ?? []).filter((l) => l !== listener)),
+  };
+}
+
+// ---- Drawing helpers ----------------------------------------------------------------------------------------------
+
+const SVG_TAGS = new Set(["svg", "g", "path", "rect", "line", "circle", "text", "tspan", "clipPath"]);
+
+function element(tag, attributes = {}, ...children) {
+  const node = SVG_TAGS.has(tag)
+    ? document.createElementNS("http://www.w3.org/2000/svg", tag)
+    : document.createElement(tag);
+  setAttributes(node, attributes);
+  node.append(...children);
+  return node;
+}
+
+function setAttributes(node, attributes) {
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+}
+
+/** A number as a reader writes it: three digits, a real minus sign, powers of ten only where they help. */
+function show(value, digits = 3) {
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  const text = size >= 1e-3 && size < 1e5 ? String(Number(value.toPrecision(digits))) : value.toExponential(digits - 1);
+  return text.replace("e+", "e").replaceAll("-", "−");
+}
+
+const linear = (from, to, start, end) => (value) => start + ((value - from) / (to - from)) * (end - start);
+
+/** Round numbers that cover [from, to] in about `count` steps. */
+function ticks(from, to, count) {
+  const rough = (to - from) / count;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough * 0.999);
+  const first = Math.ceil(from / step - 1e-9);
+  const length = Math.floor(to / step + 1e-9) - first + 1;
+  return Array.from({ length }, (_, i) => Number(((first + i) * step).toPrecision(12)));
+}
+
+const MARGINS = { top: 12, right: 10, bottom: 34, left: 40 };
+const HEIGHT = 236;
+const SCORE_LIMIT = 10;
+
+/** Scales and axis of a panel with one column per class. */
+function classAxes(width, count, from, to) {
+  const y = linear(from, to, HEIGHT - MARGINS.bottom, MARGINS.top);
+  const band = (width - MARGINS.left - MARGINS.right) / count;
+  return { y, band, middle: (i) => MARGINS.left + (i + 0.5) * band, barWidth: Math.min(band * 0.64, 34) };
+}
+
+function horizontalGrid(width, y, values) {
+  return values.flatMap((value) => [
+    element("line", { class: value === 0 ? "axis" : "grid", x1: MARGINS.left, x2: width - MARGINS.right, y1: y(value), y2: y(value) }),
+    element("text", { class: "tick", x: MARGINS.left - 6, y: y(value) + 3.5, "text-anchor": "end" }, show(value)),
+  ]);
+}
+
+function classLabels(axes, names, label) {
+  return names.map((name, i) =>
+    element(
+      "text",
+      { class: i === label ? "tick true" : "tick", x: axes.middle(i), y: HEIGHT - MARGINS.bottom + 15, "text-anchor": "middle" },
+      i === label ? `${name}=y` : name,
+    ),
+  );
+}
+
+/** A bar between the axis and a value, one pixel thick at least where the value is not zero. */
+function bar(axes, i, value, className) {
+  const [top, bottom] = [Math.min(axes.y(value), axes.y(0)), Math.max(axes.y(value), axes.y(0))];
+  const height = Math.max(bottom - top, value === 0 ? 0 : 1);
+  return element("rect", { class: className, x: axes.middle(i) - axes.barWidth / 2, y: top, width: axes.barWidth, height });
+}
+
+// ---- Panels: each returns the children of its svg, and a sentence for a screen reader -----------------------------
+
+function lossPanel(width, { scores, label, k, tau, margin, names }) {
+  const at = (score) => scores.map((other, i) => (i === label ? score : other));
+  const reach = Math.max(SCORE_LIMIT, ...scores.map(Math.abs));
+  const grid = Array.from({ length: 161 }, (_, i) => -reach + (i * reach) / 80);
+  const curves = [
+    ["cross", grid.map((score) => crossEntropy(at(score), label)), crossEntropy(scores, label)],
+    ["hard", grid.map((score) => hardTopKLoss(at(score), label, { k, margin })), hardTopKLoss(scores, label, { k, margin })],
+    ["smooth", grid.map((score) => smoothTopKLoss(at(score), label, { k, tau, margin })), smoothTopKLoss(scores, label, { k, tau, margin })],
+  ];
+  // Cross-entropy is about k times steeper: half of its height is enough to see its shape.
+  const highest = Math.max(...curves[1][1], ...curves[2][1], curves[0][1][0] / 2, curves[0][2]) * 1.04;
+  const x = linear(-reach, reach, MARGINS.left, width - MARGINS.right);
+  const y = linear(0, highest, HEIGHT - MARGINS.bottom, MARGINS.top);
+  const inside = (value) => Math.min(value, highest * 1.2);
+  const kth = scores[descending(scores, label)[k - 1]];
+  const clip = `clip-${Math.random().toString(36).slice(2)}`;
+  const children = [
+    element("clipPath", { id: clip }, element("rect", { x: MARGINS.left, y: MARGINS.top, width: width - MARGINS.left - MARGINS.right, height: HEIGHT - MARGINS.top - MARGINS.bottom + 2 })),
+    ...horizontalGrid(width, y, ticks(0, highest, 5)),
+    ...ticks(-reach, reach, 5).map((value) => element("text", { class: "tick", x: x(value), y: HEIGHT - MARGINS.bottom + 15, "text-anchor": "middle" }, show(value))),
+    element("text", { class: "tick", x: (MARGINS.left + width - MARGINS.right) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, "score of the true class"),
+    element("line", { class: "threshold", x1: x(kth), x2: x(kth), y1: MARGINS.top, y2: y(0) }),
+    element("text", { class: "tick", x: x(kth) + (kth > 0 ? -4 : 4), y: MARGINS.top + 9, "text-anchor": kth > 0 ? "end" : "start" }, `k-th score ${show(kth)}`),
+    element("line", { class: "true-line", x1: x(scores[label]), x2: x(scores[label]), y1: MARGINS.top, y2: y(0) }),
+    ...curves.map(([name, values]) => {
+      const path = values.map((value, i) => `${i ? "L" : "M"}${x(grid[i]).toFixed(2)} ${y(inside(value)).toFixed(2)}`).join("");
+      return element("path", { class: `curve ${name}`, d: path, "clip-path": `url(#${clip})` });
+    }),
+    ...curves.map(([name, , value]) => element("circle", { class: `dot ${name}`, cx: x(scores[label]), cy: y(inside(value)), r: 4 })),
+  ];
+  const [cross, hard, smooth] = curves.map(([, , value]) => show(value));
+  return [children, `Loss against the score of class ${names[label]}: smooth ${smooth}, hard ${hard}, cross-entropy ${cross}.`];
+}
+
+function gradientPanel(width, { scores, label, k, tau, margin, names }) {
+  const smooth = smoothTopKGradient(scores, label, { k, tau, margin });
+  const hard = hardTopKGradient(scores, label, { k, margin });
+  const axes = classAxes(width, scores.length, -1.08 / k, 1.08 / k);
+  const size = (g) => (Math.fround(g) === 0 ? "0" : Math.abs(g) < 1e-3 ? g.toExponential(0).replace("-", "−") : show(g, axes.band < 34 ? 1 : 2));
+  const children = [
+    ...horizontalGrid(width, axes.y, [-1 / k, 0, 1 / k]),
+    ...classLabels(axes, names, label),
+    ...smooth.map((g, i) => bar(axes, i, Math.fround(g), "fill smooth")),
+    ...hard.flatMap((g, i) => (g ? [bar(axes, i, g, "outline hard")] : [])),
+    ...smooth.map((g, i) => element("text", { class: "tick value", x: axes.middle(i), y: HEIGHT - 4, "text-anchor": "middle" }, size(g))),
+  ];
+  const alive = countNonZeroInFloat32(smooth);
+  return [children, `Gradient: ${alive} of ${scores.length} derivatives are not zero in float32; ${show(smooth[label])} for the true class.`];
+}
+
+function probabilityPanel(width, { scores, label, k, tau, names }) {
+  const marginals = topKProbabilities(scores, { k, tau });
+  const axes = classAxes(width, scores.length, 0, 1.04);
+  const children = [
+    ...horizontalGrid(width, axes.y, [0, 0.25, 0.5, 0.75, 1]),
+    ...classLabels(axes, names, label),
+    ...marginals.map((p, i) => bar(axes, i, p, "fill smooth")),
+    ...softmax(scores).map((p, i) =>
+      element("line", { class: "curve cross", x1: axes.middle(i) - axes.barWidth * 0.7, x2: axes.middle(i) + axes.barWidth * 0.7, y1: axes.y(p), y2: axes.y(p) }),
+    ),
+    ...marginals.map((p, i) => element("text", { class: "tick value", x: axes.middle(i), y: HEIGHT - 4, "text-anchor": "middle" }, p < 0.005 ? "0" : p.toFixed(2).replace(/^0/, ""))),
+  ];
+  return [children, `Top-${k} probabilities: ${show(marginals[label], 2)} for the true class; all of them sum to ${k}.`];
+}
+
+// ---- The scores: bars that are sliders ----------------------------------------------------------------------------
+
+class ScoreBars {
+  constructor(svg, setScore) {
+    this.svg = svg;
+    this.setScore = setScore;
+    this.backdrop = element("g");
+    this.bars = [];
+    svg.append(this.backdrop);
+  }
+
+  draw(width, { scores, label, k, names }) {
+    if (this.bars.length !== scores.length) this.#rebuild(scores.length);
+    this.scores = scores;
+    const limit = Math.max(SCORE_LIMIT, ...scores.map(Math.abs));
+    const axes = (this.axes = classAxes(width, scores.length, -limit * 1.06, limit * 1.06));
+    const chosen = topKSet(scores, k);
+    const kth = scores[descending(scores)[k - 1]];
+    this.backdrop.replaceChildren(
+      ...horizontalGrid(width, axes.y, ticks(-limit, limit, 4)),
+      element("line", { class: "threshold", x1: MARGINS.left, x2: width - MARGINS.right, y1: axes.y(kth), y2: axes.y(kth) }),
+      ...classLabels(axes, names, label),
+    );
+    this.bars.forEach((node, i) => this.#update(node, i, { score: scores[i], limit, inside: chosen.has(i), isTrue: i === label, name: names[i] }));
+    const text = [...chosen].map((i) => names[i]).join(", ");
+    return `Scores of ${scores.length} classes. Top ${k}: ${text}. True class ${names[label]}.`;
+  }
+
+  #rebuild(count) {
+    this.bars.forEach((node) => node.remove());
+    this.bars = Array.from({ length: count }, (_, i) => {
+      const node = element("g", { class: "score", role: "slider", tabindex: "0", "aria-orientation": "vertical" });
+      node.append(element("rect", { class: "grip" }), element("rect", { class: "body" }), element("circle", { class: "handle", r: 6 }));
+      node.addEventListener("keydown", (event) => this.#key(event, i));
+      node.addEventListener("pointerdown", (event) => this.#grab(event, node, i));
+      this.svg.append(node);
+      return node;
+    });
+  }
+
+  #update(node, i, { score, limit, inside, isTrue, name }) {
+    const { y, middle, barWidth, band } = this.axes;
+    const [grip, body, handle] = node.children;
+    const [top, bottom] = [Math.min(y(score), y(0)), Math.max(y(score), y(0))];
+    node.setAttribute("class", `score${inside ? " inside" : ""}${isTrue ? " true" : ""}`);
+    // The grip is wider than the bar, for fingers, and ends near the handle, so that a page still scrolls beside it.
+    setAttributes(grip, { x: middle(i) - band / 2, y: top - 16, width: band, height: bottom - top + 32, rx: 4 });
+    setAttributes(body, { x: middle(i) - barWidth / 2, y: top, width: barWidth, height: Math.max(bottom - top, 1) });
+    setAttributes(handle, { cx: middle(i), cy: y(score) });
+    setAttributes(node, {
+      "aria-label": `Score of class ${name}${isTrue ? ", the true class" : ""}`,
+      "aria-valuemin": -limit,
+      "aria-valuemax": limit,
+      "aria-valuenow": score,
+      "aria-valuetext": `${show(score)}, ${inside ? "in" : "outside"} the top k`,
+    });
+  }
+
+  #key(event, i) {
+    const moves = { ArrowUp: 0.1, ArrowRight: 0.1, ArrowDown: -0.1, ArrowLeft: -0.1, PageUp: 1, PageDown: -1, Home: -Infinity, End: Infinity };
+    if (!(event.key in moves)) return;
+    event.preventDefault();
+    event.stopPropagation(); // JupyterLab moves between cells with the same keys
+    this.setScore(i, this.scores[i] + moves[event.key]);
+  }
+
+  #grab(event, node, i) {
+    event.preventDefault();
+    node.focus({ preventScroll: true });
+    node.setPointerCapture(event.pointerId);
+    const box = this.svg.getBoundingClientRect();
+    const { y } = this.axes;
+    const offset = event.clientY - (this.svg.getBoundingClientRect().top + y(this.scores[i]));
+    const perPixel = y(0) - y(1);
+    const move = (moved) => this.setScore(i, (y(0) - (moved.clientY - box.top - offset)) / perPixel);
+    const release = () => {
+      node.removeEventListener("pointermove", move);
+      ["pointerup", "pointercancel"].forEach((name) => node.removeEventListener(name, release));
+    };
+    node.addEventListener("pointermove", move);
+    ["pointerup", "pointercancel"].forEach((name) => node.addEventListener(name, release));
+  }
+}
+
+// ---- The whole explorer -------------------------------------------------------------------------------------------
+
+const TRAITS = ["tau", "k", "margin", "scores", "label", "names"];
+const PRESETS = [
+  ["Paper, CIFAR-100: k = 5, τ = 1", { k: 5, tau: 1, margin: 1 }],
+  ["Nearly hard: τ = 0.001", { tau: 1e-3 }],
+  ["Cross-entropy: k = 1, τ = 1, α = 0", { k: 1, tau: 1, margin: 0 }],
+];
+
+/** What the model holds, made consistent: k and the label may arrive before the scores they belong to. */
+function read(model) {
+  const scores = [...model.get("scores")];
+  const given = model.get("names") ?? [];
+  return {
+    scores,
+    tau: model.get("tau"),
+    margin: model.get("margin"),
+    k: Math.min(model.get("k"), scores.length - 1),
+    label: Math.min(model.get("label"), scores.length - 1),
+    names: scores.map((_, i) => given[i] ?? String(i)),
+  };
+}
+
+function control(text, symbol, attributes, parse, describe, onInput) {
+  const input = element("input", { type: "range", ...attributes });
+  const output = element("output");
+  const node = element("label", { class: "control" }, element("span", {}, text, " ", element("i", {}, symbol)), output, input);
+  input.addEventListener("input", () => onInput(parse(input.valueAsNumber)));
+  const update = (position, value) => {
+    if (input.valueAsNumber !== position) input.value = position;
+    output.textContent = show(value);
+    input.setAttribute("aria-valuetext", describe(value));
+  };
+  return { node, input, update };
+}
+
+function panel(title, note, className = "") {
+  const svg = element("svg", { height: HEIGHT, class: className });
+  const caption = element("figcaption", {}, element("strong", {}, title), element("span", { class: "note" }, ...note));
+  return { svg, caption, node: element("figure", { class: "panel" }, caption, svg) };
+}
+
+const key = (name, text) => element("span", { class: `key ${name}` }, text);
+
+export function render({ model, el }) {
+  const set = (values) => {
+    Object.entries(values).forEach(([name, value]) => model.set(name, value));
+    model.save_changes();
+  };
+  const setScore = (i, score) => {
+    const scores = [...model.get("scores")];
+    const limit = Math.max(SCORE_LIMIT, ...scores.map(Math.abs));
+    scores[i] = Number(Math.min(Math.max(score, -limit), limit).toFixed(2));
+    set({ scores });
+  };
+
+  const tau = control("Temperature", "τ", { min: -4, max: 2, step: 0.01, name: "tau" }, (v) => Number((10 ** v).toPrecision(3)), (v) => `tau ${show(v)}`, (v) => set({ tau: v }));
+  const k = control("Guesses", "k", { min: 1, max: 9, step: 1, name: "k" }, Math.round, (v) => `k ${v}`, (v) => set({ k: v }));
+  const margin = control("Margin", "α", { min: 0, max: 3, step: 0.05, name: "margin" }, (v) => v, (v) => `margin ${show(v)}`, (v) => set({ margin: v }));
+  const label = element("select", { name: "label" });
+  label.addEventListener("change", () => set({ label: Number(label.value) }));
+  const presets = PRESETS.map(([text, values]) => {
+    const button = element("button", { type: "button" }, text);
+    button.addEventListener("click", () => set({ ...values, k: Math.min(values.k ?? model.get("k"), model.get("scores").length - 1) }));
+    return button;
+  });
+  const start = { ...read(model) };
+  const reset = element("button", { type: "button" }, "Start again");
+  reset.addEventListener("click", () => set({ scores: start.scores, label: start.label, k: start.k, tau: start.tau, margin: start.margin }));
+
+  const scores = panel("Scores", ["filled: the top k · dashed: the k-th score · drag a bar, or use the arrow keys"], "scores");
+  const loss = panel("Loss", [key("smooth", "smooth"), key("hard", "hard"), key("cross", "cross-entropy")]);
+  const gradient = panel("Gradient", [], "gradient");
+  const probability = panel("Top-k probability", [key("smooth", "in the top k, at τ"), key("cross", "softmax")]);
+  const summary = element("p", { class: "summary" });
+  const status = element("p", { class: "status", role: "status" });
+  const root = element(
+    "div",
+    { class: "tau-explorer", role: "group", "aria-label": "Tau explorer" },
+    element("style", {}, STYLE),
+    element("div", { class: "controls" }, tau.node, k.node, margin.node, element("label", { class: "control" }, element("span", {}, "True class ", element("i", {}, "y")), label)),
+    element("div", { class: "presets" }, ...presets, reset),
+    summary,
+    element("div", { class: "panels" }, scores.node, loss.node, gradient.node, probability.node),
+    status,
+  );
+  const bars = new ScoreBars(scores.svg, setScore);
+  scores.svg.setAttribute("role", "group");
+
+  function drawControls(state) {
+    tau.update(Number(Math.log10(state.tau).toFixed(2)), state.tau);
+    k.input.max = state.scores.length - 1;
+    k.update(state.k, state.k);
+    margin.update(state.margin, state.margin);
+    if (label.options.length !== state.names.length || state.names.some((name, i) => label.options[i].text !== name)) {
+      label.replaceChildren(...state.names.map((name, i) => element("option", { value: i }, name)));
+    }
+    label.value = state.label;
+  }
+
+  function drawPanel({ svg, node }, drawing, state) {
+    const width = node.clientWidth;
+    if (width === 0) return "";
+    const [children, sentence] = drawing(width, state);
+    setAttributes(svg, { viewBox: `0 0 ${width} ${HEIGHT}`, width, role: "img", "aria-label": sentence });
+    svg.replaceChildren(...children);
+    return sentence;
+  }
+
+  let announcement;
+  function draw() {
+    const state = read(model);
+    drawControls(state);
+    const width = scores.node.clientWidth;
+    if (width === 0) return;
+    setAttributes(scores.svg, { viewBox: `0 0 ${width} ${HEIGHT}`, width });
+    scores.svg.setAttribute("aria-label", bars.draw(width, state));
+    const sentence = drawPanel(loss, lossPanel, state);
+    drawPanel(gradient, gradientPanel, state);
+    drawPanel(probability, probabilityPanel, state);
+    summarise(state, sentence);
+  }
+
+  function summarise(state, sentence) {
+    const alive = countNonZeroInFloat32(smoothTopKGradient(state.scores, state.label, state));
+    const share = `${alive} of ${state.scores.length} derivatives (${Math.round((100 * alive) / state.scores.length)} %) are not zero in float32`;
+    gradient.caption.lastChild.replaceChildren(key("smooth", "smooth"), key("hard", "hard"), element("b", { class: "share" }, share));
+    const rank = 1 + state.scores.filter((score) => score > state.scores[state.label]).length;
+    const place = `the true class ranks ${rank}: ${rank <= state.k ? "inside" : "outside"} the top ${state.k}`;
+    const values = [
+      ["smooth", smoothTopKLoss(state.scores, state.label, state)],
+      ["hard", hardTopKLoss(state.scores, state.label, state)],
+      ["cross-entropy", crossEntropy(state.scores, state.label)],
+    ];
+    summary.replaceChildren(...values.flatMap(([name, value]) => [`${name} `, element("b", {}, show(value)), " · "]), place);
+    // A screen reader hears the result once the hand rests, not every step on the way.
+    clearTimeout(announcement);
+    announcement = setTimeout(() => (status.textContent = `${sentence} ${share}; ${place}.`), 500);
+  }
+
+  let frame = 0;
+  const schedule = () => {
+    frame ||= requestAnimationFrame(() => {
+      frame = 0;
+      draw();
+    });
+  };
+  TRAITS.forEach((name) => model.on(`change:${name}`, schedule));
+  const observer = new ResizeObserver(schedule);
+  el.replaceChildren(root);
+  observer.observe(root);
+  draw();
+  return () => {
+    observer.disconnect();
+    cancelAnimationFrame(frame);
+    clearTimeout(announcement);
+    TRAITS.forEach((name) => model.off(`change:${name}`, schedule));
+  };
+}
+
+// Colours come from the page's theme (the book's, then JupyterLab's); dash patterns say the same without colour.
+const STYLE = `
+.tau-explorer {
+  --ink: var(--pst-color-text-base, var(--jp-content-font-color1, #1f2328));
+  --paper: var(--pst-color-background, var(--jp-layout-color0, #fff));
+  --soft: color-mix(in srgb, var(--ink) 62%, var(--paper));
+  --line: color-mix(in srgb, var(--ink) 16%, var(--paper));
+  --smooth: #1668c7; --hard: #c25a00; --true: #9b2d86;
+  container-type: inline-size; color: var(--ink); background: var(--paper);
+  font: 14px/1.4 system-ui, sans-serif; margin: 0.5rem 0 1rem;
+}
+[data-theme="dark"] .tau-explorer, [data-jp-theme-light="false"] .tau-explorer {
+  --smooth: #6fb3ff; --hard: #ffab5e; --true: #f093dd;
+}
+.tau-explorer .controls { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 9.5rem), 1fr)); gap: 0.5rem 1.25rem; }
+.tau-explorer .control { display: grid; grid-template-columns: 1fr auto; align-items: center; gap: 0 0.5rem; margin: 0; font-size: 0.95em; }
+.tau-explorer .control input, .tau-explorer .control select { grid-column: 1 / -1; width: 100%; height: 1.9rem; margin: 0; accent-color: var(--smooth); font: inherit; color: var(--ink); background: var(--paper); }
+.tau-explorer .control select { border: 1px solid var(--line); border-radius: 4px; }
+.tau-explorer .control output { font-variant-numeric: tabular-nums; font-weight: 600; }
+.tau-explorer i { font-family: "STIX Two Math", "Cambria Math", Georgia, serif; }
+.tau-explorer .presets { display: flex; flex-wrap: wrap; gap: 0.4rem; margin: 0.6rem 0; }
+.tau-explorer button { font: inherit; font-size: 0.88em; color: var(--ink); background: transparent; border: 1px solid color-mix(in srgb, var(--ink) 30%, var(--paper)); border-radius: 999px; padding: 0.15rem 0.75rem; min-height: 1.9rem; cursor: pointer; }
+.tau-explorer button:hover { background: var(--line); }
+.tau-explorer :is(input, select, button):focus-visible { outline: 3px solid var(--smooth); outline-offset: 2px; }
+.tau-explorer .summary { margin: 0.3rem 0 0.6rem; font-variant-numeric: tabular-nums; }
+.tau-explorer .panels { display: grid; grid-template-columns: minmax(0, 1fr); gap: 1rem 1.5rem; }
+@container (min-width: 620px) { .tau-explorer .panels { grid-template-columns: repeat(2, minmax(0, 1fr)); } }
+.tau-explorer .panel { margin: 0; min-width: 0; }
+.tau-explorer .panel svg { display: block; max-width: 100%; overflow: visible; }
+.tau-explorer figcaption { display: flex; flex-wrap: wrap; gap: 0 0.7rem; align-items: baseline; margin: 0; min-height: 2.6em; text-align: left; font-size: 1em; color: var(--ink); }
+.tau-explorer .note { display: contents; }
+.tau-explorer .scores-note, .tau-explorer .note { color: var(--soft); font-size: 0.88em; }
+.tau-explorer .share { font-weight: 600; }
+.tau-explorer .key::before { content: ""; display: inline-block; width: 1.7em; margin-right: 0.35em; vertical-align: 0.25em; border-top: 3px solid var(--smooth); }
+.tau-explorer .key.hard::before { height: 3px; border: 0; background: repeating-linear-gradient(90deg, var(--hard) 0 7px, transparent 7px 10px, var(--hard) 10px 12px, transparent 12px 15px); }
+.tau-explorer .key.cross::before { border-top: 2px dashed var(--ink); }
+.tau-explorer text { fill: var(--soft); font: 11px system-ui, sans-serif; font-variant-numeric: tabular-nums; }
+.tau-explorer text.value { font-size: 10px; fill: var(--ink); }
+.tau-explorer text.true { fill: var(--true); font-weight: 700; }
+.tau-explorer .grid { stroke: var(--line); }
+.tau-explorer .axis { stroke: var(--soft); }
+.tau-explorer .threshold { stroke: var(--soft); stroke-dasharray: 2 3; }
+.tau-explorer .true-line { stroke: var(--true); stroke-width: 1.5; opacity: 0.6; }
+.tau-explorer .curve { fill: none; stroke-width: 2; }
+.tau-explorer .curve.smooth { stroke: var(--smooth); stroke-width: 3; }
+.tau-explorer .curve.hard { stroke: var(--hard); stroke-dasharray: 9 3 2 3; }
+.tau-explorer .curve.cross { stroke: var(--ink); stroke-dasharray: 6 4; }
+.tau-explorer line.curve.cross { stroke-dasharray: 4 2; }
+.tau-explorer .dot { stroke: var(--paper); stroke-width: 1.5; }
+.tau-explorer .dot.smooth, .tau-explorer .fill.smooth { fill: var(--smooth); }
+.tau-explorer .dot.hard { fill: var(--hard); }
+.tau-explorer .dot.cross { fill: var(--ink); }
+.tau-explorer .fill { opacity: 0.85; }
+.tau-explorer .outline.hard { fill: none; stroke: var(--hard); stroke-width: 1.5; stroke-dasharray: 9 3 2 3; }
+.tau-explorer .score { cursor: ns-resize; touch-action: pan-x; outline: none; --bar: var(--soft); }
+.tau-explorer .score.true { --bar: var(--true); }
+.tau-explorer .score .grip { fill: transparent; }
+.tau-explorer .score .body { fill: var(--paper); stroke: var(--bar); stroke-width: 1.5; }
+.tau-explorer .score.inside .body { fill: var(--bar); }
+.tau-explorer .score .handle { fill: var(--paper); stroke: var(--bar); stroke-width: 2; }
+.tau-explorer .score:hover .handle { fill: var(--bar); }
+.tau-explorer .score:focus-visible .grip { stroke: var(--smooth); stroke-width: 2.5; }
+.tau-explorer .status { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+`;
+
+if (typeof document !== "undefined") {
+  document.querySelectorAll("[data-tau-explorer]").forEach((el) => {
+    render({ model: standInModel(JSON.parse(el.dataset.tauExplorer || "{}")), el });
+    el.removeAttribute("data-tau-explorer"); // drawn once, even where the script is on the page twice
+  });
+}
+
+export default { render };
