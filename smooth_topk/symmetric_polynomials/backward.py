@@ -71,7 +71,7 @@ def log_sigma_derivatives(x: Tensor, all_coefficients: Tensor, k: int, order: in
 
 
 def recursion(x: Tensor, log_sigmas: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """log δ_j,i for j = 1..k by δ_j,i = σ_{j-1} - e_i δ_{j-1,i}, eq. (19), and where it is unstable, (N, k, n) each.
+    """log δ_j,i for j = 1..k by δ_j,i = σ_{j-1} - e_i δ_{j-1,i}, eq. (18), and where it is unstable, (N, k, n) each.
 
     The rule of the paper: unstable where the subtracted terms have a very small relative difference. Here that is the
     square root of the machine precision: half of the digits are gone. What is built on such a value is unstable too.
@@ -87,7 +87,7 @@ def recursion(x: Tensor, log_sigmas: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def series(x: Tensor, log_sigmas: Tensor, k: int, order: int) -> Tensor:
-    """e_i δ_j,i / σ_j for j = 1..k by the p-th order approximation, eq. (24) corrected, shape (N, k, n).
+    """e_i δ_j,i / σ_j for j = 1..k by the p-th order approximation, eq. (60) corrected, shape (N, k, n).
 
         δ_j,i ≈ Σ_{m=0..p} (-1)^m σ_{j+m} / e_i^(m+1)
 

@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 
 def log_sigma(x: Tensor, k: int) -> Tensor:
-    """log of the coefficients 0..k of Π_i (1 + exp(x_i) X), eq. (13).
+    """log of the coefficients 0..k of Π_i (1 + exp(x_i) X), eq. (13) and (14).
 
     Args:
         x: (N, n) log e; -inf deletes an element.
