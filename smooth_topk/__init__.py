@@ -1,12 +1,20 @@
 """The smooth top-k loss of Berrada, Zisserman and Kumar (ICLR 2018), exact in float32."""
 
 from .losses import HardTopKLoss, SmoothTopKLoss, hard_topk_loss, smooth_topk_loss
+from .noisy_labels import balanced_subset, corrupt_within_superclass, hold_out
+from .prediction import topk_accuracy, topk_error, topk_probabilities
 from .symmetric_polynomials import log_symmetric_polynomials
 
 __all__ = [
     "HardTopKLoss",
     "SmoothTopKLoss",
+    "balanced_subset",
+    "corrupt_within_superclass",
     "hard_topk_loss",
+    "hold_out",
     "log_symmetric_polynomials",
     "smooth_topk_loss",
+    "topk_accuracy",
+    "topk_error",
+    "topk_probabilities",
 ]
