@@ -149,9 +149,7 @@ def _check_types(config: RunConfig) -> None:
     if not all(type(epoch) is int for epoch in config.milestones):
         raise ValueError(f"milestones must be epochs, that is integers, got milestones={config.milestones!r}.")
     if config.train_size is not None and type(config.train_size) not in (int, float):
-        raise ValueError(
-            f"train_size must be None, a share or a number of images, got train_size={config.train_size!r}."
-        )
+        raise ValueError(f"train_size must be None, a float or an int, got train_size={config.train_size!r}.")
 
 
 def _check_values(config: RunConfig) -> None:
@@ -185,13 +183,11 @@ def _check_values(config: RunConfig) -> None:
 def _check_combinations(config: RunConfig) -> None:
     if config.milestones and config.schedule != "steps":
         raise ValueError(
-            f"milestones belong to schedule='steps', got milestones={config.milestones} and schedule={config.schedule!r}."
+            f"milestones need schedule='steps', got milestones={config.milestones}, schedule={config.schedule!r}."
         )
     if config.nesterov and config.momentum == 0:
         raise ValueError("nesterov=True needs a momentum above 0, got momentum=0.0.")
     if config.ten_crop and config.dataset != "imagenet":
-        raise ValueError(
-            f"ten_crop=True needs images larger than the crop: dataset 'imagenet', got {config.dataset!r}."
-        )
+        raise ValueError(f"ten_crop=True needs images larger than the crop, as in imagenet, got {config.dataset!r}.")
     if config.noise_level and config.dataset == "imagenet" and config.noise_grouping == "superclass":
         raise ValueError("ImageNet has no superclasses here: label noise on it needs noise_grouping='index_blocks'.")
