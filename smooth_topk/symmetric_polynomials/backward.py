@@ -73,15 +73,19 @@ def log_sigma_derivatives(x: Tensor, all_coefficients: Tensor, k: int, order: in
 def recursion(x: Tensor, log_sigmas: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """log δ_j,i for j = 1..k by δ_j,i = σ_{j-1} - e_i δ_{j-1,i}, eq. (18), and where it is unstable, (N, k, n) each.
 
-    The rule of the paper: unstable where the subtracted terms have a very small relative difference. Here that is the
-    square root of the machine precision: half of the digits are gone. What is built on such a value is unstable too.
+    The rule of the paper: unstable where the subtracted terms have a very small relative difference. A step hands its
+    error to the next, so the differences of all steps are multiplied. The paper gives no number for "very small"; here
+    half of the digits are gone, or the difference drowns in the rounding of log σ.
     """
-    smallest_difference = torch.finfo(x.dtype).eps ** 0.5
+    eps = torch.finfo(x.dtype).eps
     log_delta, unstable = [torch.zeros_like(x)], [torch.zeros_like(x, dtype=torch.bool)]
+    accuracy = torch.ones_like(x)
     for j in range(2, k + 1):  # the printed loop starts at j = 1
         log_sigma_before = log_sigmas[:, j - 1, None]
         difference = -torch.expm1(x + log_delta[-1] - log_sigma_before)
-        unstable.append(unstable[-1] | ~(difference > smallest_difference))
+        accuracy = accuracy * difference
+        rounding = 8 * eps * log_sigma_before.abs()
+        unstable.append(unstable[-1] | ~(accuracy > rounding.clamp(eps**0.5, 0.5)))
         log_delta.append(log_sigma_before + difference.log())
     return torch.stack(log_delta, 1), torch.stack(unstable, 1)
 
