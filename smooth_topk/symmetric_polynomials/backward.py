@@ -7,7 +7,6 @@ p-th order series, whose error nothing controls at run time. For study: "pivot" 
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 from . import divide_and_conquer
@@ -54,11 +53,30 @@ class _LogSigma(torch.autograd.Function):
         ctx.save_for_backward(x, output[1])
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad_log_sigma, _):
-        x, all_coefficients = ctx.saved_tensors
-        derivatives = log_sigma_derivatives(x, all_coefficients, ctx.k, ctx.order)
-        return (grad_log_sigma[:, 1:, None] * derivatives).sum(1), None, None
+        return _LogSigmaBackward.apply(grad_log_sigma, *ctx.saved_tensors, ctx.k, ctx.order), None, None
+
+
+class _LogSigmaBackward(torch.autograd.Function):
+    """A function of its own, so that a second derivative is refused instead of taken for zero."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(grad_log_sigma, x, all_coefficients, k, order):
+        derivatives = log_sigma_derivatives(x, all_coefficients, k, order)
+        return (grad_log_sigma[:, 1:, None] * derivatives).sum(1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, _):
+        raise RuntimeError(
+            "Algorithm 2 gives first derivatives only; for second derivatives take algorithm 'pivot' "
+            "or 'divide_and_conquer_autograd'."
+        )
 
 
 def log_sigma_derivatives(x: Tensor, all_coefficients: Tensor, k: int, order: int) -> Tensor:
