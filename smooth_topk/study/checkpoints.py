@@ -27,9 +27,7 @@ def save_checkpoint(folder: Path, state: dict) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     older = _checkpoints(folder)
     path = folder / f"checkpoint-{_number(older[-1]) + 1 if older else 0:08d}.pt"
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    content = buffer.getbuffer()
+    content = _serialised(state)
     write_whole(path, hashlib.sha256(content).digest() + content)
     for old in older[: 1 - KEPT]:
         old.unlink()
@@ -45,6 +43,11 @@ def load_checkpoint(folder: Path, map_location: torch.device | str = "cpu") -> d
         logger.warning("%s is damaged and is left out; the checkpoint before it is used.", path)
         path.unlink()
     return None
+
+
+def save_weights(path: Path, weights: dict) -> None:
+    """Writes weights as a plain file for `torch.load`."""
+    write_whole(path, _serialised(weights))
 
 
 def remove_checkpoints(folder: Path) -> None:
@@ -75,6 +78,12 @@ def restore_random_state(state: dict) -> None:
     torch.set_rng_state(state["torch"].cpu())
     if len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all([device_state.cpu() for device_state in state["cuda"]])
+
+
+def _serialised(state: dict) -> memoryview:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getbuffer()
 
 
 def _checkpoints(folder: Path) -> list[Path]:
