@@ -180,14 +180,20 @@ function horizontalGrid(width, y, values) {
   ]);
 }
 
+const under = (axes, i, line) => ({ x: axes.middle(i), y: HEIGHT - MARGINS.bottom + 15 * line, "text-anchor": "middle" });
+
+/** A name below each class, the true one marked; every few classes only where they stand close. */
 function classLabels(axes, names, label) {
-  return names.map((name, i) =>
-    element(
-      "text",
-      { class: i === label ? "tick true" : "tick", x: axes.middle(i), y: HEIGHT - MARGINS.bottom + 15, "text-anchor": "middle" },
-      i === label ? `${name}=y` : name,
-    ),
-  );
+  const every = Math.ceil(18 / axes.band);
+  return names.flatMap((name, i) => {
+    if (i === label) return [element("text", { class: "tick true", ...under(axes, i, 1) }, every > 1 ? "y" : `${name}=y`)];
+    return i % every || (every > 1 && Math.abs(i - label) < every) ? [] : [element("text", { class: "tick", ...under(axes, i, 1) }, name)];
+  });
+}
+
+/** The numbers behind the bars, where there is room for them. */
+function classValues(axes, texts) {
+  return axes.band < 24 ? [] : texts.map((text, i) => element("text", { class: "tick value", ...under(axes, i, 2) }, text));
 }
 
 /** A bar between the axis and a value, one pixel thick at least where the value is not zero. */
@@ -214,6 +220,7 @@ function lossPanel(width, { scores, label, k, tau, margin, names }) {
   const y = linear(0, highest, HEIGHT - MARGINS.bottom, MARGINS.top);
   const inside = (value) => Math.min(value, highest * 1.2);
   const kth = scores[descending(scores, label)[k - 1]];
+  const flip = x(kth) + 100 > width; // the label stands right of its line, away from the curves, where there is room
   const clip = `clip-${Math.random().toString(36).slice(2)}`;
   const children = [
     element("clipPath", { id: clip }, element("rect", { x: MARGINS.left, y: MARGINS.top, width: width - MARGINS.left - MARGINS.right, height: HEIGHT - MARGINS.top - MARGINS.bottom + 2 })),
@@ -221,7 +228,7 @@ function lossPanel(width, { scores, label, k, tau, margin, names }) {
     ...ticks(-reach, reach, 5).map((value) => element("text", { class: "tick", x: x(value), y: HEIGHT - MARGINS.bottom + 15, "text-anchor": "middle" }, show(value))),
     element("text", { class: "tick", x: (MARGINS.left + width - MARGINS.right) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, "score of the true class"),
     element("line", { class: "threshold", x1: x(kth), x2: x(kth), y1: MARGINS.top, y2: y(0) }),
-    element("text", { class: "tick", x: x(kth) + (kth > 0 ? -4 : 4), y: MARGINS.top + 9, "text-anchor": kth > 0 ? "end" : "start" }, `k-th score ${show(kth)}`),
+    element("text", { class: "tick", x: x(kth) + (flip ? -4 : 4), y: MARGINS.top + 9, "text-anchor": flip ? "end" : "start" }, `k-th score ${show(kth)}`),
     element("line", { class: "true-line", x1: x(scores[label]), x2: x(scores[label]), y1: MARGINS.top, y2: y(0) }),
     ...curves.map(([name, values]) => {
       const path = values.map((value, i) => `${i ? "L" : "M"}${x(grid[i]).toFixed(2)} ${y(inside(value)).toFixed(2)}`).join("");
@@ -237,13 +244,13 @@ function gradientPanel(width, { scores, label, k, tau, margin, names }) {
   const smooth = smoothTopKGradient(scores, label, { k, tau, margin });
   const hard = hardTopKGradient(scores, label, { k, margin });
   const axes = classAxes(width, scores.length, -1.08 / k, 1.08 / k);
-  const size = (g) => (Math.fround(g) === 0 ? "0" : Math.abs(g) < 1e-3 ? g.toExponential(0).replace("-", "−") : show(g, axes.band < 34 ? 1 : 2));
+  const size = (g) => (Math.fround(g) === 0 ? "0" : Math.abs(g) < 1e-3 ? show(g, 1) : show(g, 2).replace("0.", "."));
   const children = [
     ...horizontalGrid(width, axes.y, [-1 / k, 0, 1 / k]),
     ...classLabels(axes, names, label),
     ...smooth.map((g, i) => bar(axes, i, Math.fround(g), "fill smooth")),
     ...hard.flatMap((g, i) => (g ? [bar(axes, i, g, "outline hard")] : [])),
-    ...smooth.map((g, i) => element("text", { class: "tick value", x: axes.middle(i), y: HEIGHT - 4, "text-anchor": "middle" }, size(g))),
+    ...classValues(axes, smooth.map(size)),
   ];
   const alive = countNonZeroInFloat32(smooth);
   return [children, `Gradient: ${alive} of ${scores.length} derivatives are not zero in float32; ${show(smooth[label])} for the true class.`];
@@ -259,7 +266,7 @@ function probabilityPanel(width, { scores, label, k, tau, names }) {
     ...softmax(scores).map((p, i) =>
       element("line", { class: "curve cross", x1: axes.middle(i) - axes.barWidth * 0.7, x2: axes.middle(i) + axes.barWidth * 0.7, y1: axes.y(p), y2: axes.y(p) }),
     ),
-    ...marginals.map((p, i) => element("text", { class: "tick value", x: axes.middle(i), y: HEIGHT - 4, "text-anchor": "middle" }, p < 0.005 ? "0" : p.toFixed(2).replace(/^0/, ""))),
+    ...classValues(axes, marginals.map((p) => (p < 0.005 ? "0" : p.toFixed(2).replace(/^0/, "")))),
   ];
   return [children, `Top-${k} probabilities: ${show(marginals[label], 2)} for the true class; all of them sum to ${k}.`];
 }
@@ -418,7 +425,7 @@ export function render({ model, el }) {
   const reset = element("button", { type: "button" }, "Start again");
   reset.addEventListener("click", () => set({ scores: start.scores, label: start.label, k: start.k, tau: start.tau, margin: start.margin }));
 
-  const scores = panel("Scores", ["filled: the top k · dashed: the k-th score · drag a bar, or use the arrow keys"], "scores");
+  const scores = panel("Scores", ["filled: the top k · drag a bar or use the arrow keys"], "scores");
   const loss = panel("Loss", [key("smooth", "smooth"), key("hard", "hard"), key("cross", "cross-entropy")]);
   const gradient = panel("Gradient", [], "gradient");
   const probability = panel("Top-k probability", [key("smooth", "in the top k, at τ"), key("cross", "softmax")]);
@@ -533,13 +540,12 @@ const STYLE = `
 .tau-explorer button:hover { background: var(--line); }
 .tau-explorer :is(input, select, button):focus-visible { outline: 3px solid var(--smooth); outline-offset: 2px; }
 .tau-explorer .summary { margin: 0.3rem 0 0.6rem; font-variant-numeric: tabular-nums; }
-.tau-explorer .panels { display: grid; grid-template-columns: minmax(0, 1fr); gap: 1rem 1.5rem; }
+.tau-explorer .panels { display: grid; grid-template-columns: minmax(0, 1fr); align-items: end; gap: 1rem 1.5rem; }
 @container (min-width: 620px) { .tau-explorer .panels { grid-template-columns: repeat(2, minmax(0, 1fr)); } }
 .tau-explorer .panel { margin: 0; min-width: 0; }
 .tau-explorer .panel svg { display: block; max-width: 100%; overflow: visible; }
-.tau-explorer figcaption { display: flex; flex-wrap: wrap; gap: 0 0.7rem; align-items: baseline; margin: 0; min-height: 2.6em; text-align: left; font-size: 1em; color: var(--ink); }
-.tau-explorer .note { display: contents; }
-.tau-explorer .scores-note, .tau-explorer .note { color: var(--soft); font-size: 0.88em; }
+.tau-explorer figcaption { display: flex; flex-wrap: wrap; gap: 0 0.7rem; align-items: baseline; margin: 0; text-align: left; font-size: 1em; color: var(--ink); }
+.tau-explorer .note { flex: 1 1 0; min-width: 12rem; display: flex; flex-wrap: wrap; gap: 0 0.9rem; color: var(--soft); font-size: 0.88em; }
 .tau-explorer .share { font-weight: 600; }
 .tau-explorer .key::before { content: ""; display: inline-block; width: 1.7em; margin-right: 0.35em; vertical-align: 0.25em; border-top: 3px solid var(--smooth); }
 .tau-explorer .key.hard::before { height: 3px; border: 0; background: repeating-linear-gradient(90deg, var(--hard) 0 7px, transparent 7px 10px, var(--hard) 10px 12px, transparent 12px 15px); }

@@ -66,14 +66,13 @@ def browser_values(chromium) -> list[dict]:
     return values
 
 
-@pytest.mark.parametrize("quantity", ["smooth", "gradient", "hard", "cross", "probabilities"])
-def test_the_explorer_computes_what_the_package_computes(browser_values, quantity):
+@pytest.mark.slow
+def test_the_explorer_computes_what_the_package_computes(browser_values):
     for case, values in zip(grid(), browser_values, strict=True):
-        expected = package_values(**case)[quantity]
-        found = torch.tensor(values[quantity], dtype=torch.float64)
-        torch.testing.assert_close(
-            found, expected, rtol=TOLERANCE, atol=TOLERANCE, msg=lambda text, case=case: f"{case}: {text}"
-        )
+        for quantity, expected in package_values(**case).items():
+            found = torch.tensor(values[quantity], dtype=torch.float64)
+            difference = ((found - expected).abs() / expected.abs().clamp(min=1)).max().item()
+            assert difference <= TOLERANCE, (quantity, case)
 
 
 def test_the_gradient_of_the_explorer_sums_to_zero_and_its_probabilities_to_k(browser_values):

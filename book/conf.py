@@ -1,0 +1,87 @@
+"""Sphinx settings of the book. scripts/build_book.py stages the sources beside the executed chapters and runs this."""
+
+import re
+
+from smooth_topk.study.tau_explorer import JAVASCRIPT
+
+project = "Smooth Top-k"
+author = "The Smooth Top-k contributors"
+copyright = author
+html_title = "Smooth Top-k"
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_design",
+    "sphinx_copybutton",
+    "sphinxcontrib.bibtex",
+    "sphinx-mathjax-offline",
+]
+exclude_patterns = ["results/**"]
+
+# Notebooks come executed; the scripts that would draw their widgets lie on another host.
+nb_execution_mode = "off"
+nb_ipywidgets_js = {}
+nb_merge_streams = True
+myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+bibtex_bibfiles = ["references.bib"]
+
+# Docstrings put names in single backticks.
+default_role = "code"
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_default_options = {"members": True, "show-inheritance": False}
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+html_theme = "sphinx_book_theme"
+html_static_path = ["_static"]
+html_css_files = ["book.css"]
+html_favicon = "_static/favicon.svg"
+html_logo = "_static/logo.svg"
+html_last_updated_fmt = None
+# Summaries of search results are fetched page by page, which a browser refuses for a book opened from a folder.
+html_show_search_summary = False
+html_theme_options = {
+    "home_page_in_toc": True,
+    "logo": {"text": "Smooth Top-k", "alt_text": ""},
+    "navigation_with_keys": False,
+    "show_toc_level": 2,
+    "use_download_button": True,
+    "use_fullscreen_button": False,
+    "extra_footer": "",
+}
+
+
+def add_explorer_script(app, pagename, templatename, context, doctree):
+    """Inlines the explorer where a page has one: a browser imports no module from file://."""
+    if "data-tau-explorer" in context.get("body", ""):
+        context["body"] += f'<script type="module">\n{JAVASCRIPT.read_text(encoding="utf-8")}</script>'
+
+
+SECTION = re.compile(r"(Args|Returns|Raises|Yields|Example|Examples|Attributes|Note):\s*$")
+
+
+def show_formulas_literally(app, what, name, obj, options, lines):
+    """Turns an indented paragraph of a docstring, which is a formula in Unicode, into a literal block."""
+    result, margin, previous = [], "", ""
+    for line in lines:
+        indented = line.startswith("    ")
+        if indented and not previous and not SECTION.match(margin) and not margin.endswith("::"):
+            result += ["::", ""]
+            margin = "::"
+        result.append(line)
+        previous = line.strip()
+        if line.strip() and not indented:
+            margin = line.rstrip()
+    lines[:] = result
+
+
+def setup(app):
+    app.connect("html-page-context", add_explorer_script)
+    app.connect("autodoc-process-docstring", show_formulas_literally, priority=400)  # before napoleon's 500

@@ -1,0 +1,127 @@
+"""Builds the static book from executed notebooks.
+
+    python scripts/build_book.py                                          the chapters of runs/quick
+    python scripts/build_book.py --notebooks runs/laptop/notebooks        those of another profile
+
+The book opens from its folder or from any server, and asks no other host for anything. It is built in a temporary
+folder and takes the place of the old one when it is whole; a warning of Sphinx is an error.
+"""
+
+import argparse
+import inspect
+import os
+import pkgutil
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from fnmatch import fnmatch
+from importlib import import_module
+from pathlib import Path
+
+from book_chapters import prepare_chapter
+from book_pictures import draw_pictures
+from book_results import results_page
+
+import smooth_topk.study
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ("*.md", "*.bib", "conf.py", "_static", "_templates")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--notebooks", type=Path, default=ROOT / "runs/quick/notebooks", help="folder of executed notebooks"
+    )
+    parser.add_argument("--output", type=Path, default=ROOT / "book/_build/html", help="folder of the book")
+    options = parser.parse_args(arguments)
+    notebooks = sorted(options.notebooks.glob("*.ipynb"))
+    if not notebooks:
+        print(f"!! {options.notebooks} holds no executed notebook: run bash scripts/study.sh first.", file=sys.stderr)
+        return 2
+    started = time.monotonic()
+    if not build(notebooks, options.output.resolve()):
+        print("!! The book was not built: Sphinx names the reasons above.", file=sys.stderr)
+        return 1
+    print(f"== The book is built ({time.monotonic() - started:.0f} s): open {options.output.resolve() / 'index.html'}")
+    return 0
+
+
+def build(notebooks: list[Path], output: Path, book: Path = ROOT / "book") -> bool:
+    """Builds the book and puts it in the place of the old one; returns whether Sphinx had no complaint.
+
+    Args:
+        notebooks: executed notebooks, the chapters.
+        output: folder of the new book.
+        book: folder of the pages, settings and results.
+    """
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".building-", dir=output.parent) as work:
+        source, html = Path(work) / "source", Path(work) / "html"
+        stage(notebooks, source, book)
+        command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
+        doctrees = ["-d", str(Path(work) / "doctrees")]
+        if subprocess.call([*command, *doctrees, str(source), str(html)], env={**os.environ, "PYTHONUTF8": "1"}) != 0:
+            return False
+        swap(html, output, Path(work) / "old")
+    return True
+
+
+def stage(notebooks: list[Path], source: Path, book: Path) -> None:
+    """Puts everything Sphinx reads into one folder: the pages, the chapters, and what is made from code and results."""
+    source.mkdir()
+    for path in [path for pattern in PAGES for path in book.glob(pattern)]:
+        (shutil.copytree if path.is_dir() else shutil.copy2)(path, source / path.name)
+    (source / "chapters").mkdir()
+    for notebook in notebooks:
+        prepare_chapter(notebook, source / "chapters" / notebook.name)
+    names = {notebook.stem for notebook in notebooks}
+    index = source / "index.md"
+    index.write_text(without_empty_parts(index.read_text(encoding="utf-8"), names), encoding="utf-8")
+    (source / "results.md").write_text(results_page(book / "results", names), encoding="utf-8")
+    (source / "api_study.md").write_text(study_reference(), encoding="utf-8")
+    draw_pictures(source / "_static" / "pictures", book / "results")
+
+
+def without_empty_parts(index: str, names: set[str]) -> str:
+    """Leaves out of the tables of contents what matches no chapter: a book of a few chapters is a book too."""
+
+    def kept(line: str) -> bool:
+        return not line.startswith("chapters/") or any(fnmatch(f"chapters/{name}", line) for name in names)
+
+    index = "\n".join(line for line in index.split("\n") if kept(line))
+    return re.sub(r"```\{toctree\}\n(:.*\n)*\n```\n+", "", index)
+
+
+def study_reference() -> str:
+    """The reference of smooth_topk.study: one section a module that has public functions or classes."""
+    lines = ["# API of the study", "", "What the chapters use: `smooth_topk.study`, needs the extra `study`.", ""]
+    for found in pkgutil.walk_packages(smooth_topk.study.__path__, "smooth_topk.study."):
+        module = import_module(found.name)
+        members = [name for name, value in vars(module).items() if is_public(name, value, module)]
+        if members:
+            short = found.name.removeprefix("smooth_topk.study.")
+            lines += [f"## {short}", "", "```{eval-rst}", f".. automodule:: {found.name}"]
+            lines += [f"   :members: {', '.join(members)}", "```", ""]
+    return "\n".join(lines)
+
+
+def is_public(name: str, value: object, module) -> bool:
+    """Whether a module itself defines this documented function or class for others."""
+    if name.startswith("_") or not (inspect.isfunction(value) or inspect.isclass(value)):
+        return False
+    return value.__module__ == module.__name__ and bool(value.__doc__)
+
+
+def swap(new: Path, place: Path, aside: Path) -> None:
+    """Puts a folder in the place of another; the old one goes aside, to be removed."""
+    if place.exists():
+        os.rename(place, aside)
+    os.rename(new, place)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
