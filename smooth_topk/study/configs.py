@@ -1,5 +1,136 @@
-"""One frozen RunConfig; the paper's experiments written down as data."""
+"""One frozen RunConfig; the paper's experiments written down as data, from seconds to GPU weeks.
+
+Every experiment is a function of a profile and returns a tuple of runs: "smoke" (tests, its numbers mean nothing),
+"quick" (synthetic data, minutes), "laptop" (CIFAR-100, small net, hours) and "paper" (the exact settings).
+"""
+
+from dataclasses import replace
 
 from smooth_topk.study.run_config import RunConfig
 
-__all__ = ["RunConfig"]
+__all__ = [
+    "EXPERIMENTS",
+    "PROFILES",
+    "RunConfig",
+    "figure_2_temperature",
+    "table_1_noise",
+    "table_2_small_data",
+    "table_7_margin_top1",
+    "table_8_margin_top5",
+]
+
+PROFILES = ("smoke", "quick", "laptop", "paper")
+NOISE_LEVELS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # Table 1
+TEMPERATURES = (0.0, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)  # Figure 2 and Table 6; 0 is the hard loss
+IMAGENET_SIZES = (64_000, 128_000, 320_000, 640_000, None)  # section 5.2: 5, 10, 25, 50 and 100 % of the images
+
+PAPER_CIFAR = RunConfig(
+    dataset="cifar100",
+    model="densenet40_40_bc",  # section 5.1 says DenseNet 40-40; the authors' code builds it with bottlenecks
+    epochs=300,  # DenseNet paper, section 4.2, to which sections 2 and 5.1 refer; so are the next five
+    batch_size=64,
+    learning_rate=0.1,
+    weight_decay=1e-4,
+    schedule="steps",
+    milestones=(150, 225),  # also read off Figure 2a
+)
+PAPER_IMAGENET = RunConfig(
+    dataset="imagenet",
+    model="resnet18",  # section 5.2, as everything here
+    epochs=120,
+    batch_size=256,
+    learning_rate=0.1,
+    weight_decay=1e-4,
+    schedule="steps",
+    milestones=(30, 60, 90),
+)
+# Reductions of ours. One-cycle rates suit short trainings; the subsets are small enough to be memorised.
+SMOKE = RunConfig(train_size=200, epochs=2, batch_size=50)
+QUICK = RunConfig(train_size=2_000, epochs=8, batch_size=32)
+LAPTOP = RunConfig(dataset="cifar100", train_size=5_000, epochs=64, batch_size=64)
+
+CROSS_ENTROPY = {"loss": "cross_entropy"}
+PAPER_SMOOTH_CIFAR = {"loss": "smooth", "tau": 1.0}  # section 5.1: the same rate and decay as cross-entropy
+PAPER_SMOOTH_IMAGENET = {"loss": "smooth", "tau": 0.1, "learning_rate": 1.0, "weight_decay": 2.5e-5}  # section 5.2
+# Scores count as s / (k tau). With k tau = 1 a short training reaches the scale it needs; the gradient is k times
+# smaller than that of cross-entropy, hence the larger rate. Rate times decay is that of cross-entropy.
+SHORT_SMOOTH = {"loss": "smooth", "tau": 0.2, "learning_rate": 0.4, "weight_decay": 2.5e-5}
+
+
+def table_1_noise(profile: str = "paper", *, model: str | None = None) -> tuple[RunConfig, ...]:
+    """Tables 1 and 9: label noise, cross-entropy against the smooth loss.
+
+    Args:
+        profile: one of PROFILES; "paper" is 6 noise levels x 2 losses x 2 groupings x 3 seeds.
+        model: another network, such as "densenet40_40", the variant without bottlenecks.
+
+    Returns:
+        The runs. Without noise both groupings are the same run, with one run_id.
+    """
+    base = _base(profile, PAPER_CIFAR, model)
+    levels = {"smoke": (0.0, 0.8), "quick": (0.0, 0.4, 0.8)}.get(profile, NOISE_LEVELS)
+    seeds = {"laptop": (0, 1), "paper": (0, 1, 2)}.get(profile, (0,))  # section 5.1: three runs
+    smooth = PAPER_SMOOTH_CIFAR if profile == "paper" else SHORT_SMOOTH
+    return tuple(
+        replace(base, noise_grouping=grouping, noise_level=level, seed=seed, **loss)
+        for grouping in ("superclass", "index_blocks")
+        for level in levels
+        for seed in seeds
+        for loss in (CROSS_ENTROPY, smooth)
+    )
+
+
+def table_2_small_data(profile: str = "paper", *, model: str | None = None) -> tuple[RunConfig, ...]:
+    """Table 2: training sets of 5 sizes, cross-entropy against the smooth loss; off "paper", not on ImageNet."""
+    if profile == "paper":
+        base, sizes, smooth = replace(PAPER_IMAGENET, ten_crop=True), IMAGENET_SIZES, PAPER_SMOOTH_IMAGENET
+    else:
+        shares = {"smoke": (100, 200), "quick": (200, 400, 1_000, 2_000, 4_000)}
+        base, sizes, smooth = _base(profile), shares.get(profile, (0.05, 0.1, 0.25, 0.5, None)), SHORT_SMOOTH
+    if profile == "laptop":
+        base = replace(base, epochs=40)  # all of CIFAR-100 is in the grid
+    base = replace(base, model=model or base.model)
+    return tuple(replace(base, train_size=size, **loss) for size in sizes for loss in (CROSS_ENTROPY, smooth))
+
+
+def figure_2_temperature(profile: str = "paper", *, model: str | None = None) -> tuple[RunConfig, ...]:
+    """Figure 2 and Table 6: the smooth loss at 7 temperatures and nothing else changed; 0 is the hard loss."""
+    paper = replace(PAPER_CIFAR, model="densenet40_12")  # section 2: DenseNet 40-12, its hyper-parameters
+    base = _base(profile, paper, model)
+    if profile != "paper":
+        base = replace(base, learning_rate=0.4, weight_decay=2.5e-5)  # as SHORT_SMOOTH
+    if profile == "quick":
+        base = replace(base, train_size=1_000)
+    if profile == "laptop":
+        base = replace(base, epochs=32)
+    temperatures = (0.0, 0.1, 1.0) if profile == "smoke" else TEMPERATURES
+    return tuple(replace(base, **({"loss": "smooth", "tau": tau} if tau else {"loss": "hard"})) for tau in temperatures)
+
+
+def table_7_margin_top1(profile: str = "paper", *, model: str | None = None) -> tuple[RunConfig, ...]:
+    """Table 7: (k, tau) = (1, 1) with margin 0, which is cross-entropy, and margin 1; judged on validation data."""
+    base = _base(profile, PAPER_IMAGENET, model)  # the hyper-parameters of cross-entropy; no ten crops, appendix D.2.2
+    return tuple(replace(base, loss="smooth", k=1, tau=1.0, margin=margin) for margin in (0.0, 1.0))
+
+
+def table_8_margin_top5(profile: str = "paper", *, model: str | None = None) -> tuple[RunConfig, ...]:
+    """Table 8: (k, tau) = (5, 0.1) with margin 0 and 1; judged on validation data."""
+    base = _base(profile, PAPER_IMAGENET, model)  # no ten crops, appendix D.2.2
+    smooth = PAPER_SMOOTH_IMAGENET if profile == "paper" else SHORT_SMOOTH
+    return tuple(replace(base, margin=margin, **smooth) for margin in (0.0, 1.0))
+
+
+EXPERIMENTS = {
+    "table_1_noise": table_1_noise,
+    "table_2_small_data": table_2_small_data,
+    "figure_2_temperature": figure_2_temperature,
+    "table_7_margin_top1": table_7_margin_top1,
+    "table_8_margin_top5": table_8_margin_top5,
+}
+
+
+def _base(profile: str, paper: RunConfig = PAPER_CIFAR, model: str | None = None) -> RunConfig:
+    bases = {"smoke": SMOKE, "quick": QUICK, "laptop": LAPTOP, "paper": paper}
+    if profile not in bases:
+        raise ValueError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}.")
+    return replace(bases[profile], model=model or bases[profile].model)

@@ -1,0 +1,61 @@
+"""What a run will cost, before it runs: RunConfig in, seconds out. An estimate, and the assumption behind it."""
+
+from smooth_topk.study.run_config import RunConfig
+
+SPLITS = {  # training, validation and test images
+    "synthetic": (10_000, 1_000, 2_000),
+    "cifar100": (45_000, 5_000, 10_000),
+    "imagenet": (1_231_167, 50_000, 50_000),
+}
+MULTIPLY_ADDS = {  # millions per image, forward; 100 classes at 32 x 32, ResNet-18 1,000 classes at 224 x 224
+    "small": 6.6,
+    "densenet40_12": 264.9,
+    "densenet40_40": 2_662.9,
+    "densenet40_12_bc": 72.4,
+    "densenet40_40_bc": 798.9,
+    "resnet18": 1_814.1,
+}
+TRAINING_FACTOR = 3  # a backward pass costs about two forward passes
+# Millions of multiply-adds a second. One CPU thread: measured, see the rates in the text below.
+CPU_RATES = {
+    "small": 20_000,
+    "densenet40_12": 12_000,
+    "densenet40_40": 25_000,
+    "densenet40_12_bc": 11_000,
+    "densenet40_40_bc": 30_000,
+    "resnet18": 27_000,
+}
+# One GPU: the paper's day and a half on two Titan Xp for ResNet-18 on ImageNet (section 5.2) is 3.1e12 a second and
+# card. DenseNets and small nets move more memory per multiply-add: a third and a tenth of that are assumed.
+GPU_RATES = {name: 1_000_000 for name in MULTIPLY_ADDS} | {"resnet18": 3_100_000, "small": 300_000}
+ASSUMPTIONS = {
+    "cpu": "one thread of a 2020s server processor, nothing else running",
+    "gpu": "one Titan Xp as in the paper (ResNet-18 by its section 5.2; other networks assumed); not measured here",
+}
+
+
+def expected_seconds(config: RunConfig, device: str = "cpu") -> float:
+    """Estimates the duration of a run with one process, ASSUMPTIONS[device] given.
+
+    Example:
+        >>> round(expected_seconds(RunConfig(dataset="imagenet", model="resnet18", epochs=120), "gpu") / 3600)  # hours
+        73
+    """
+    if device not in ASSUMPTIONS:
+        raise ValueError(f"device must be cpu or gpu, got {device!r}.")
+    rate = (CPU_RATES if device == "cpu" else GPU_RATES)[config.model]
+    return images_in_forward_passes(config) * _multiply_adds(config) / rate
+
+
+def images_in_forward_passes(config: RunConfig) -> float:
+    """Returns how many images go forward through the network, an image trained on counted three times."""
+    training, validation, test = SPLITS[config.dataset]
+    if config.train_size is not None:
+        training = config.train_size * (training if isinstance(config.train_size, float) else 1)
+    return config.epochs * (TRAINING_FACTOR * training + validation) + test * (10 if config.ten_crop else 1)
+
+
+def _multiply_adds(config: RunConfig) -> float:
+    # Convolutions cost in proportion to the pixels.
+    usual, given = (224 if config.model == "resnet18" else 32), (224 if config.dataset == "imagenet" else 32)
+    return MULTIPLY_ADDS[config.model] * (given / usual) ** 2
