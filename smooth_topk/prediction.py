@@ -63,7 +63,8 @@ def topk_probabilities(
         normalize: divide by k.
 
     Returns:
-        Probabilities of the shape of `scores`, without the dimension `crops`. They sum to k, or to 1 if `normalize`.
+        Probabilities of the shape of `scores`, without the dimension `crops`. They sum to k, or to 1 if `normalize`;
+        all are 0 in a row with fewer than k classes left.
 
     Example:
         >>> topk_probabilities(torch.tensor([1.0, 1.0, 2.0]).log(), k=2)  # the pairs weigh 1, 2 and 2 of 5

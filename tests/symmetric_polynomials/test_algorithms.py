@@ -23,7 +23,7 @@ def derivatives(x, k, algorithm):
 
 
 @every_algorithm
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(row=rows, data=st.data())
 def test_the_polynomials_equal_the_reference(algorithm, row, data):
     k = data.draw(st.integers(1, len(row)))
@@ -33,7 +33,7 @@ def test_the_polynomials_equal_the_reference(algorithm, row, data):
 
 
 @every_algorithm
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(row=rows, data=st.data())
 def test_the_derivatives_equal_the_marginals_of_the_reference(algorithm, row, data):
     k = data.draw(st.integers(1, len(row)))

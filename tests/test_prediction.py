@@ -1,0 +1,145 @@
+"""Top-k error against eq. (5), and the marginals of appendix C against their definition."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import brute_force_marginals, reference_marginals
+
+from smooth_topk import topk_accuracy, topk_error, topk_probabilities
+
+FLOAT32_MARGINALS = 1e-5  # what the package promises
+FLOAT64_ROUNDING = 1e-11
+
+
+def random_scores(*shape, scale=3.0, seed=0, dtype=torch.float64):
+    return (scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)).to(dtype)
+
+
+@given(st.lists(st.integers(-2, 2), min_size=2, max_size=7), st.data())
+def test_the_error_is_the_indicator_of_equation_5_with_ties(values, data):
+    scores = torch.tensor(values, dtype=torch.float32)
+    label, k = data.draw(st.integers(0, len(values) - 1)), data.draw(st.integers(1, len(values)))
+    indicator = sorted(values, reverse=True)[k - 1] > values[label]
+    assert topk_error(scores, torch.tensor(label), k).item() == indicator
+    assert topk_accuracy(scores, torch.tensor(label), k).item() == 1 - indicator
+
+
+def test_the_error_of_a_batch_is_the_share_of_its_samples():
+    scores, labels = random_scores(200, 30), torch.randint(30, (200,), generator=torch.Generator().manual_seed(1))
+    among = (scores.topk(5).indices == labels[:, None]).any(1)
+    assert topk_accuracy(scores, labels).item() == pytest.approx(among.double().mean().item())
+    assert topk_error(scores, labels.int(), 5).item() == pytest.approx(1 - among.double().mean().item())
+
+
+def test_a_label_with_a_nan_score_is_an_error():
+    scores = torch.tensor([[1.0, torch.nan, 0.0], [1.0, torch.nan, 0.0]])
+    assert topk_error(scores[:1], torch.tensor([1]), k=2) == 1
+    assert topk_error(scores[:1], torch.tensor([0]), k=1) == 1
+    assert topk_error(scores[:1], torch.tensor([0]), k=2) == 0
+
+
+def test_the_error_of_k_equal_to_the_number_of_classes_is_zero():
+    assert topk_error(random_scores(9, 4), torch.zeros(9, dtype=torch.long), k=4) == 0
+
+
+@settings(max_examples=40)
+@given(st.lists(st.floats(-8, 8), min_size=1, max_size=8), st.data())
+def test_the_probabilities_equal_the_enumeration_of_all_subsets(values, data):
+    k = data.draw(st.integers(1, len(values)))
+    truth = torch.tensor([float(p) for p in brute_force_marginals(values, k)], dtype=torch.float64)
+    ours = topk_probabilities(torch.tensor(values, dtype=torch.float64), k)
+    assert (ours - truth).abs().max() < FLOAT64_ROUNDING
+
+
+@pytest.mark.parametrize("scale", [1e-2, 1.0, 100.0])
+@pytest.mark.parametrize(("k", "n"), [(1, 1000), (5, 6), (5, 1000), (20, 22), (50, 100)])
+def test_the_probabilities_are_accurate_in_float32(k, n, scale):
+    x = random_scores(1, n, scale=scale, dtype=torch.float32)
+    truth = torch.tensor([float(p) for p in reference_marginals(x[0], k)], dtype=torch.float64)
+    ours = topk_probabilities(x, k)[0].double()
+    assert (ours - truth).abs().max() < FLOAT32_MARGINALS
+    assert ours.sum().item() == pytest.approx(k, rel=FLOAT32_MARGINALS)
+
+
+def test_one_of_one_is_the_softmax():
+    scores = random_scores(4, 7)
+    torch.testing.assert_close(topk_probabilities(scores, 1), scores.softmax(1))
+
+
+def test_all_classes_are_certain_when_k_is_their_number():
+    torch.testing.assert_close(topk_probabilities(random_scores(2, 5), 5), torch.ones(2, 5, dtype=torch.float64))
+
+
+def test_the_temperature_divides_the_scores_by_k_tau():
+    scores = random_scores(3, 8)
+    torch.testing.assert_close(topk_probabilities(scores, 2, tau=0.1), topk_probabilities(scores / 0.2, 2))
+
+
+def test_a_low_temperature_gives_the_indicator_of_the_top_k():
+    scores = random_scores(3, 8)
+    indicator = torch.zeros_like(scores).scatter(1, scores.topk(3).indices, 1.0)
+    torch.testing.assert_close(topk_probabilities(scores, 3, tau=1e-5), indicator)
+
+
+def test_crops_are_averaged_after_the_probabilities_and_normalized_ones_sum_to_one():
+    scores = random_scores(4, 10, 6)
+    averaged = topk_probabilities(scores, 3, crops=1)
+    assert averaged.shape == (4, 6)
+    torch.testing.assert_close(averaged, torch.stack([topk_probabilities(s, 3) for s in scores.unbind(1)]).mean(0))
+    torch.testing.assert_close(topk_probabilities(scores, 3, crops=-2), averaged)
+    torch.testing.assert_close(topk_probabilities(scores, 3, crops=1, normalize=True), averaged / 3)
+
+
+def test_a_class_of_minus_infinity_has_no_chance_and_does_not_change_the_others():
+    scores = random_scores(2, 5)
+    padded = torch.cat([scores, torch.full((2, 1), -torch.inf, dtype=torch.float64)], 1)
+    probabilities = topk_probabilities(padded, 3)
+    assert (probabilities[:, 5] == 0).all()
+    torch.testing.assert_close(probabilities[:, :5], topk_probabilities(scores, 3))
+
+
+def test_no_subset_means_no_probability():
+    scores = torch.tensor([[0.0, -torch.inf, -torch.inf]])
+    assert topk_probabilities(scores, 2).tolist() == [[0.0, 0.0, 0.0]]
+
+
+def test_the_probabilities_are_differentiable_twice():
+    scores = random_scores(2, 5).requires_grad_()
+    assert torch.autograd.gradcheck(lambda s: topk_probabilities(s, 2), scores)
+    assert torch.autograd.gradgradcheck(lambda s: topk_probabilities(s, 2), scores)
+
+
+def test_half_precision_comes_back_in_its_dtype():
+    scores = random_scores(2, 5, dtype=torch.bfloat16)
+    half = topk_probabilities(scores, 2)
+    assert half.dtype == torch.bfloat16
+    assert torch.equal(half, topk_probabilities(scores.float(), 2).bfloat16())
+
+
+SCORES, LABELS = torch.zeros(2, 3), torch.tensor([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: topk_error(SCORES, LABELS, k=4), ValueError, "got k=4 for 3 classes"),
+        (lambda: topk_error(SCORES, LABELS, k=0), ValueError, "got k=0"),
+        (lambda: topk_error(SCORES, LABELS, k=1.5), TypeError, "got 1.5"),
+        (lambda: topk_error(SCORES, LABELS[:1], k=1), ValueError, r"got shapes \(2, 3\) and \(1,\)"),
+        (lambda: topk_error(torch.zeros(2, 3, 4), torch.zeros(2, 3).long(), k=1), ValueError, r"\(2, 3, 4\)"),
+        (lambda: topk_error(SCORES, torch.tensor([0, 3]), k=1), ValueError, r"in \[0, 3\), got values from 0 to 3"),
+        (lambda: topk_error(SCORES, torch.tensor([0, -1]), k=1), ValueError, "got values from -1 to 0"),
+        (lambda: topk_error(SCORES, LABELS.float(), k=1), TypeError, "got torch.float32"),
+        (lambda: topk_error(SCORES.long(), LABELS, k=1), TypeError, "got torch.int64"),
+        (lambda: topk_probabilities(SCORES, 4), ValueError, "got k=4 for 3 classes"),
+        (lambda: topk_probabilities(SCORES, 2, tau=0.0), ValueError, "got 0.0"),
+        (lambda: topk_probabilities(SCORES, 2, tau=float("nan")), ValueError, "got nan"),
+        (lambda: topk_probabilities(SCORES, 2, crops=2), ValueError, r"got crops=2 for shape \(2, 3\)"),
+        (lambda: topk_probabilities(SCORES, 2, crops=-1), ValueError, "got crops=-1"),
+        (lambda: topk_probabilities(torch.tensor(1.0), 1), ValueError, "got a scalar"),
+    ],
+)
+def test_bad_input_gets_a_sentence_that_names_the_value(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
