@@ -1,0 +1,194 @@
+"""The identity of a run, and the paper's experiments as data."""
+
+import json
+from dataclasses import fields, replace
+
+import pytest
+
+from smooth_topk.study import configs
+from smooth_topk.study.configs import EXPERIMENTS, PROFILES, RunConfig
+from smooth_topk.study.costs import expected_seconds
+
+BASE = RunConfig(dataset="cifar100", loss="smooth", noise_level=0.4, schedule="steps", milestones=(3, 5))
+OTHER_VALUES = {
+    "dataset": "synthetic",
+    "train_size": 1_000,
+    "noise_level": 0.5,
+    "noise_grouping": "index_blocks",
+    "validation_labels": "noisy",
+    "model": "densenet40_12",
+    "loss": "hard",
+    "k": 3,
+    "tau": 0.1,
+    "margin": 0.0,
+    "tau_final": 0.01,
+    "epochs": 9,
+    "batch_size": 32,
+    "learning_rate": 0.2,
+    "momentum": 0.8,
+    "nesterov": False,
+    "weight_decay": 0.0,
+    "schedule": "cosine",
+    "milestones": (3,),
+    "augment": False,
+    "ten_crop": True,
+    "precision": "bf16-mixed",
+    "seed": 1,
+}
+# The paper's day and a half on two cards is a round figure, and so is an estimate made from it.
+ROUND_FIGURE = 0.1
+
+
+def test_the_run_id_of_a_known_run_never_changes():
+    """Another id would orphan every recorded result."""
+    assert RunConfig().run_id == "6beca3d39b5b"
+    assert RunConfig(dataset="cifar100", loss="smooth", noise_level=0.4).run_id == "d1f02597646a"
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(RunConfig)])
+def test_every_field_that_matters_changes_the_run_id(name):
+    base = BASE
+    if name == "schedule":
+        base = replace(BASE, milestones=())
+    if name == "ten_crop":
+        base = replace(BASE, dataset="imagenet", noise_grouping="index_blocks")
+    assert replace(base, **{name: OTHER_VALUES[name]}).run_id != base.run_id
+
+
+@pytest.mark.parametrize(
+    ("base", "unused"),
+    [
+        ({"loss": "cross_entropy"}, {"k": 3, "tau": 0.1, "margin": 0.0, "tau_final": 0.01}),
+        ({"loss": "hard"}, {"tau": 0.1, "tau_final": 0.01}),
+        ({"noise_level": 0.0}, {"noise_grouping": "index_blocks", "validation_labels": "noisy"}),
+        ({"train_size": None}, {"train_size": 1.0}),
+        ({"loss": "smooth", "tau": 0.5}, {"tau_final": 0.5}),
+        ({"learning_rate": 1.0}, {"learning_rate": 1}),
+    ],
+)
+def test_a_field_that_cannot_matter_leaves_the_run_id_alone(base, unused):
+    assert RunConfig(**(base | unused)).run_id == RunConfig(**base).run_id
+
+
+def test_a_run_survives_the_way_through_json():
+    config = replace(BASE, tau_final=0.1, train_size=0.25)
+    assert RunConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    assert hash(RunConfig.from_dict(config.to_dict())) == hash(config)
+
+
+def test_an_unknown_field_is_named():
+    with pytest.raises(ValueError, match="no field temperature"):
+        RunConfig.from_dict({"temperature": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("dataset", "mnist"),
+        ("model", "vgg"),
+        ("loss", "l2"),
+        ("schedule", "linear"),
+        ("precision", "8-true"),
+        ("train_size", 0),
+        ("train_size", 1.5),
+        ("train_size", "all"),
+        ("train_size", True),
+        ("noise_level", 1.1),
+        ("noise_level", float("nan")),
+        ("tau", 0.0),
+        ("tau", "1"),
+        ("tau_final", -1.0),
+        ("margin", -0.5),
+        ("k", 0),
+        ("k", 5.0),
+        ("epochs", 0),
+        ("batch_size", 0),
+        ("learning_rate", 0.0),
+        ("learning_rate", float("inf")),
+        ("momentum", 1.0),
+        ("weight_decay", -1e-4),
+        ("seed", -1),
+        ("seed", 2**32),
+        ("augment", 1),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_name_and_value(name, value):
+    with pytest.raises(ValueError, match=rf"{name}.*{value!r}"):
+        RunConfig(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"schedule": "steps", "milestones": (5, 3)}, "milestones must be increasing epochs"),
+        ({"schedule": "steps", "milestones": (0, 3)}, "milestones must be increasing epochs"),
+        ({"schedule": "steps", "milestones": (1.5,)}, "milestones must be epochs"),
+        ({"schedule": "cosine", "milestones": (3,)}, "milestones need schedule='steps'"),
+        ({"momentum": 0.0}, "nesterov=True needs a momentum"),
+        ({"ten_crop": True}, "ten_crop=True needs images larger"),
+        ({"dataset": "imagenet", "noise_level": 0.2}, "ImageNet has no superclasses"),
+    ],
+)
+def test_values_that_do_not_go_together_are_refused(values, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        RunConfig(**values)
+
+
+def test_describe_names_what_differs_between_runs_of_a_table():
+    assert replace(BASE, train_size=0.05).describe() == (
+        "cifar100 (5 %, noise 0.4 superclass) small L_{5,1} 8 epochs seed 0"
+    )
+    assert RunConfig(loss="hard", margin=0.0).loss_name == "l_5 margin 0"
+
+
+def test_table_1_is_6_levels_by_2_losses_by_2_groupings_by_3_seeds():
+    runs = configs.table_1_noise()
+    assert len(set(runs)) == 6 * 2 * 2 * 3
+    assert len({run.run_id for run in runs}) == 6 * 2 * 2 * 3 - 2 * 3  # without noise the grouping does not matter
+    assert {(run.epochs, run.batch_size, run.milestones, run.tau) for run in runs} == {(300, 64, (150, 225), 1.0)}
+    assert {run.model for run in configs.table_1_noise(model="densenet40_40")} == {"densenet40_40"}
+
+
+def test_table_2_has_the_rates_and_decays_of_section_5_2():
+    runs = configs.table_2_small_data()
+    settings = {(run.loss, run.learning_rate, run.weight_decay) for run in runs}
+    assert settings == {("cross_entropy", 0.1, 1e-4), ("smooth", 1.0, 2.5e-5)}
+    assert [run.train_size for run in runs[::2]] == [64_000, 128_000, 320_000, 640_000, None]
+    assert all(run.ten_crop and run.milestones == (30, 60, 90) and run.batch_size == 256 for run in runs)
+
+
+def test_figure_2_changes_the_temperature_and_nothing_else():
+    runs = configs.figure_2_temperature()
+    assert [run.tau for run in runs if run.loss == "smooth"] == [1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0]
+    assert [run.loss for run in runs].count("hard") == 1
+    assert len({replace(run, loss="smooth", tau=1.0) for run in runs}) == 1
+    assert {run.model for run in runs} == {"densenet40_12"}
+
+
+def test_the_margin_tables_change_the_margin_and_nothing_else():
+    for runs, k, tau in ((configs.table_7_margin_top1(), 1, 1.0), (configs.table_8_margin_top5(), 5, 0.1)):
+        assert [run.margin for run in runs] == [0.0, 1.0]
+        assert {(run.k, run.tau, run.ten_crop) for run in runs} == {(k, tau, False)}
+        assert replace(runs[0], margin=1.0) == runs[1]
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_small_profiles_are_synthetic_and_laptop_is_real(experiment):
+    datasets = {profile: {run.dataset for run in EXPERIMENTS[experiment](profile)} for profile in PROFILES}
+    assert datasets["smoke"] == datasets["quick"] == {"synthetic"}
+    assert datasets["laptop"] == {"cifar100"}
+    with pytest.raises(ValueError, match="'huge'"):
+        EXPERIMENTS[experiment]("huge")
+
+
+def test_every_quick_experiment_is_expected_to_take_two_minutes_on_two_cores_at_most():
+    for experiment in EXPERIMENTS.values():
+        distinct = {run.run_id: run for run in experiment("quick")}.values()
+        assert 1 < sum(expected_seconds(run) for run in distinct) / 2 < 120
+
+
+def test_the_cost_of_full_imagenet_is_the_papers_day_and_a_half_on_two_cards():
+    run = configs.table_2_small_data()[-1]
+    assert expected_seconds(run, "gpu") / 3600 == pytest.approx(1.5 * 24 * 2, rel=ROUND_FIGURE)
+    with pytest.raises(ValueError, match="'tpu'"):
+        expected_seconds(run, "tpu")
