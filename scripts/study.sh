@@ -3,4 +3,10 @@
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 say "Running the notebooks"
-python scripts/run_study.py "$@" || fail "The study did not finish: run the same command again to go on with what is missing."
+code=0
+python scripts/run_study.py "$@" || code=$?
+case $code in
+    0) ;;
+    2) exit 2 ;; # refused: the reason is printed, nothing was started
+    *) fail "The study did not finish: run the same command again to go on with what is missing." ;;
+esac

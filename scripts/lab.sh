@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Opens JupyterLab on the chapters, for this machine only. Further arguments go to jupyter lab: bash scripts/lab.sh --no-browser
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+
+say "Opening JupyterLab on notebooks/ (stop with Ctrl-C; the address with its token is printed below)"
+export JUPYTER_PREFER_ENV_PATH=1
+exec jupyter lab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir="$PWD/notebooks" "$@"

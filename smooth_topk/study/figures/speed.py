@@ -1,0 +1,53 @@
+"""Figures of chapter 7: time against the number of classes."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from smooth_topk.study.figures.style import BLUE, DARK, new_axes
+
+# Pivot has the colour of the smooth loss it computes by default; the others are told apart by grey, line and marker.
+LOOKS = {
+    "pivot": {"color": BLUE, "linestyle": "-", "marker": "o"},
+    "cross_entropy": {"color": DARK, "linestyle": "--", "marker": "s"},
+    "summation": {"color": "#7a7a7a", "linestyle": ":", "marker": "v"},
+    "divide_and_conquer": {"color": "#5b5b5b", "linestyle": "-.", "marker": "D"},
+    "divide_and_conquer_autograd": {"color": "#9a9a9a", "linestyle": "-.", "marker": "d"},
+}
+OTHER_MARKERS = "Ph*X<>"
+
+
+def speed_figure(times: pd.DataFrame, *, baseline: str | None = None, axes: tuple[Axes, Axes] | None = None):
+    """Draws time, and its ratio to a baseline, against the number of classes, both on log scales.
+
+    Args:
+        times: columns algorithm, n, seconds; repeated measurements give their median.
+        baseline: the algorithm that the ratios are taken to; default the first in the table.
+
+    Returns:
+        The axes of the times and those of the ratios.
+    """
+    left, right = axes or new_axes(ncols=2, figsize=(9.6, 3.8))
+    medians = times.groupby(["algorithm", "n"], sort=False)["seconds"].median().unstack("algorithm").sort_index()
+    baseline = baseline or times["algorithm"].iloc[0]
+    if baseline not in medians:
+        raise ValueError(f"baseline must be one of {', '.join(medians)}, got {baseline!r}.")
+    looks = looks_of_algorithms(times["algorithm"].unique())
+    for name, look in looks.items():
+        seconds = medians[name].dropna()
+        left.plot(seconds.index, seconds, label=name.replace("_", " "), **look)
+        ratio = (medians[name] / medians[baseline]).dropna()
+        right.plot(ratio.index, ratio, **look)
+    left.set(xscale="log", yscale="log", xlabel="number of classes n", ylabel="time (s)")
+    right.set(xscale="log", yscale="log", xlabel="number of classes n", ylabel=f"time ÷ {baseline.replace('_', ' ')}")
+    left.legend()
+    return left, right
+
+
+def looks_of_algorithms(names) -> dict[str, dict]:
+    """Returns the keywords of Axes.plot for each algorithm; the same name looks the same in every figure."""
+    unknown = [name for name in names if name not in LOOKS]
+    spare = {
+        name: {"color": f"C{1 + place}", "linestyle": "-", "marker": OTHER_MARKERS[place % len(OTHER_MARKERS)]}
+        for place, name in enumerate(unknown)
+    }
+    return {name: LOOKS.get(name) or spare[name] for name in names}

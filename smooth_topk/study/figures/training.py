@@ -1,0 +1,134 @@
+"""Figures of chapters 8, 9, 10 and 12: trainings, from the tables of records.read_runs and read_epochs."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from smooth_topk.study.figures.style import BLUE, GREY, look_of_loss, maths, new_axes, tau_colour
+from smooth_topk.study.tables.cells import finished, loss_names, refuse_mixture
+from smooth_topk.study.tables.paper import paper_table
+
+LABELS = {
+    "train_top5": "top-5 accuracy on the training set (%)",
+    "validation_top5": "top-5 accuracy on the validation set (%)",
+    "test_top1": "top-1 accuracy on the test set (%)",
+    "test_top5": "top-5 accuracy on the test set (%)",
+    "last_test_top1": "top-1 accuracy, last epoch (%)",
+    "last_test_top5": "top-5 accuracy, last epoch (%)",
+    "train_loss": "training loss",
+}
+
+
+def noise_figure(
+    runs: pd.DataFrame,
+    *,
+    metric: str = "test_top5",
+    grouping: str = "superclass",
+    paper: bool = True,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draws accuracy against the noise level: Table 1 as a figure, the paper hollow, ours filled with seeds' spread.
+
+    Args:
+        runs: runs of one data set, network and schedule.
+        metric: a column of runs.csv that ends in top1 or top5.
+        grouping: which noise; runs without noise belong to both.
+    """
+    ax = new_axes(ax)
+    if paper:
+        printed = paper_table(9)
+        _draw_paper(ax, printed[printed["metric"] == metric[-4:]], "noise_level")
+    runs = finished(runs)
+    _draw_ours(ax, runs[(runs["noise_grouping"] == grouping) | (runs["noise_level"] == 0)], "noise_level", metric)
+    ax.set(xlabel="noise level p", ylabel=LABELS.get(metric, metric))
+    ax.legend()
+    return ax
+
+
+def small_data_figure(
+    runs: pd.DataFrame, *, metric: str = "test_top5", paper: bool = True, ax: Axes | None = None
+) -> Axes:
+    """Draws accuracy against the number of training images on a log scale: Table 2 as a figure.
+
+    The paper's points are ImageNet's; ours are those of the data set of the runs.
+    """
+    ax = new_axes(ax)
+    if paper:
+        _draw_paper(ax, paper_table(2), "images", suffix=", ImageNet")
+    _draw_ours(ax, finished(runs), "train_images", metric)
+    ax.set(xscale="log", xlabel="training images", ylabel=LABELS.get(metric, metric))
+    ax.legend()
+    return ax
+
+
+def training_curves_by_tau(
+    epochs: pd.DataFrame, runs: pd.DataFrame, *, metric: str = "train_top5", classes: int = 100, ax: Axes | None = None
+) -> Axes:
+    """Draws top-5 error (or another column of epochs.csv) over the epochs, one curve a tau: Figure 2(a).
+
+    Args:
+        epochs: rows with run_id, epoch and the metric; an accuracy is drawn as an error.
+        runs: rows with run_id, loss and tau; the hard loss is tau = 0. Seeds are averaged.
+        classes: the dashed line is the top-5 error of random predictions among that many classes.
+    """
+    ax = new_axes(ax)
+    table = epochs.merge(runs[["run_id", "loss", "tau"]], on="run_id", suffixes=("", "_of_run"))
+    table = table[table["loss"].isin(["smooth", "hard"])]
+    table = table.assign(tau=table["tau"].where(table["loss"] == "smooth", 0.0).astype(float))
+    is_accuracy = "top" in metric
+    for tau, curves in table.groupby("tau"):
+        mean = curves.groupby("epoch")[metric].mean()
+        line = ax.plot(mean.index, 1 - mean if is_accuracy else mean, color=tau_colour(tau), label=f"τ = {tau:g}")[0]
+        line.set_linestyle(":" if tau == 0 else "-")
+    if is_accuracy:
+        chance = 1 - int(metric[-1]) / classes
+        ax.axhline(chance, color=GREY, linestyle="--", linewidth=1, label="random")
+        ax.set_ylim(0, 1.02)
+    name = f"top-{metric[-1]} error, {metric.split('_')[0]}" if is_accuracy else LABELS.get(metric, metric)
+    ax.set(xlabel="epoch", ylabel=name)
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return ax
+
+
+def gradient_sparsity(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
+    """Draws the share of derivatives that are not numerically zero against tau: Figure 2(b).
+
+    Args:
+        table: columns tau (0 is the hard loss), share (0 to 1) and, where there are several, network.
+    """
+    ax = new_axes(ax)
+    networks = table["network"] if "network" in table else pd.Series("", index=table.index)
+    for (network, part), marker in zip(table.groupby(networks, sort=False), "osD^v<>", strict=False):
+        smooth, hard = part[part["tau"] > 0].sort_values("tau"), part[part["tau"] == 0]
+        ax.plot(smooth["tau"], 100 * smooth["share"], color=BLUE, marker=marker, label=network or "smooth loss")
+        for share in hard["share"]:
+            ax.axhline(100 * share, color=look_of_loss("hard")["color"], linestyle=":", label="hard loss (τ = 0)")
+    ax.set(xscale="log", xlabel="τ", ylabel="derivatives that are not zero (%)", ylim=(-3, 103))
+    ax.legend()
+    return ax
+
+
+def _draw_paper(ax, table, x, suffix=""):
+    for loss, part in table.groupby("loss", sort=False):
+        part = part.sort_values(x)
+        error = part.get("std")
+        ax.errorbar(
+            part[x], part["mean"], error, label=f"{maths(loss)}, paper{suffix}", **look_of_loss(loss, paper=True)
+        )
+
+
+def _draw_ours(ax, runs, x, metric):
+    """One line a loss, a point the mean over seeds, a bar their standard deviation."""
+    for loss, part in runs.groupby(loss_names(runs), sort=True):
+        for _, cell in part.groupby(x):
+            refuse_mixture(cell)
+        points = (100 * part.set_index(x)[metric].astype(float)).groupby(level=0).agg(["mean", "std", "count"])
+        seeds = _range_text(points["count"])
+        label = f"{maths(loss)}, ours ({seeds})"
+        ax.errorbar(points.index, points["mean"], points["std"].fillna(0), label=label, **look_of_loss(loss))
+
+
+def _range_text(counts):
+    low, high = counts.min(), counts.max()
+    if low < high:
+        return f"{low} to {high} seeds"
+    return "1 seed" if low == 1 else f"{low} seeds"

@@ -1,0 +1,22 @@
+"""The tables of the paper with our values beside them: tidy tables in, a table to show out.
+
+What was not run says "not run"; means come with their standard deviation and the number of seeds.
+"""
+
+from smooth_topk.study.tables.cells import NOT_RUN, mean_and_std
+from smooth_topk.study.tables.paper import paper_facts, paper_table
+from smooth_topk.study.tables.speed import speed_table, stability_table
+from smooth_topk.study.tables.training import margin_table, noise_table, small_data_table, temperature_table
+
+__all__ = [
+    "NOT_RUN",
+    "margin_table",
+    "mean_and_std",
+    "noise_table",
+    "paper_facts",
+    "paper_table",
+    "small_data_table",
+    "speed_table",
+    "stability_table",
+    "temperature_table",
+]

@@ -1,0 +1,140 @@
+"""The figures: what is drawn is what the table holds, and colours and markers keep their meaning."""
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from matplotlib.colors import to_hex
+
+from smooth_topk.study import figures, notebook
+from smooth_topk.study.figures import style
+from smooth_topk.study.run_config import RunConfig
+
+DRAWN_EXACTLY = 1e-9  # percent of a double
+
+
+@pytest.fixture(autouse=True)
+def clean_canvas():
+    mpl.use("Agg")
+    with mpl.rc_context():
+        notebook.use_style()
+        yield
+        plt.close("all")
+
+
+def run(accuracy, **config):
+    config = RunConfig(**config)
+    return {"run_id": config.run_id, **config.to_dict(), "train_images": 500, "test_top5": accuracy}
+
+
+def line(ax, label):
+    """The points of the curve with that label, error bars or not."""
+    for container in ax.containers:
+        if container.get_label() == label:
+            return container.lines[0]
+    return next(drawn for drawn in ax.lines if drawn.get_label() == label)
+
+
+def test_the_noise_figure_draws_the_mean_over_seeds_and_the_papers_values():
+    runs = pd.DataFrame([run(0.5, noise_level=0.2), run(0.6, noise_level=0.2, seed=1)])
+    ax = figures.noise_figure(runs)
+    assert line(ax, "CE, ours (2 seeds)").get_ydata() == pytest.approx([55.0], abs=DRAWN_EXACTLY)
+    assert line(ax, "CE, paper").get_ydata()[0] == 94.34
+
+
+def test_the_papers_markers_are_hollow_and_ours_are_filled():
+    ax = figures.noise_figure(pd.DataFrame([run(0.5, loss="smooth")]))
+    assert line(ax, "$L_{5,1}$, paper").get_markerfacecolor() == "white"
+    assert to_hex(line(ax, "$L_{5,1}$, ours (1 seed)").get_markerfacecolor()) == style.BLUE
+
+
+def test_the_noise_figure_refuses_to_average_different_settings():
+    runs = pd.DataFrame([run(0.5, epochs=1), run(0.6, epochs=2)])
+    with pytest.raises(ValueError, match="epochs cannot be averaged"):
+        figures.noise_figure(runs)
+
+
+def test_the_small_data_figure_has_a_point_for_each_size():
+    rows = [run(0.5, train_size=0.5) | {"train_images": 250}, run(0.7)]
+    ax = figures.small_data_figure(pd.DataFrame(rows))
+    assert line(ax, "CE, ours (1 seed)").get_xdata().tolist() == [250, 500]
+    assert ax.get_xscale() == "log"
+
+
+def test_training_curves_are_errors_in_the_colour_of_their_tau():
+    runs = pd.DataFrame([run(0, loss="smooth", tau=0.1), run(0, loss="hard"), run(0)])
+    epochs = pd.DataFrame({"run_id": runs["run_id"].repeat(2), "epoch": [0, 1] * 3, "train_top5": [0.1, 0.8] * 3})
+    ax = figures.training_curves_by_tau(epochs, runs)
+    labels = [drawn.get_label() for drawn in ax.lines]
+    assert labels == ["τ = 0", "τ = 0.1", "random"]  # cross-entropy has no tau and is not drawn
+    assert line(ax, "τ = 0.1").get_ydata() == pytest.approx([0.9, 0.2])
+    assert line(ax, "τ = 0.1").get_color() == figures.tau_colour(0.1)
+    assert line(ax, "random").get_ydata()[0] == pytest.approx(0.95)
+
+
+def test_gradient_sparsity_is_in_percent_with_the_hard_loss_as_a_line():
+    ax = figures.gradient_sparsity(pd.DataFrame({"tau": [0.0, 0.1, 1.0], "share": [0.02, 0.5, 1.0]}))
+    assert line(ax, "smooth loss").get_ydata().tolist() == [50, 100]
+    assert line(ax, "hard loss (τ = 0)").get_ydata()[0] == 2
+
+
+def test_the_speed_figure_draws_medians_and_ratios_on_log_scales():
+    times = pd.DataFrame(
+        [("pivot", 10, 1.0), ("pivot", 10, 3.0), ("pivot", 10, 2.0), ("summation", 10, 8.0)],
+        columns=["algorithm", "n", "seconds"],
+    )
+    left, right = figures.speed_figure(times, baseline="pivot")
+    assert line(left, "pivot").get_ydata().tolist() == [2.0]
+    assert [drawn.get_ydata().tolist() for drawn in right.lines] == [[1.0], [4.0]]
+    assert left.get_xscale() == left.get_yscale() == right.get_yscale() == "log"
+    with pytest.raises(ValueError, match="baseline must be one of"):
+        figures.speed_figure(times, baseline="none")
+
+
+def test_the_error_map_crosses_out_what_is_not_finite():
+    table = pd.DataFrame({"tau": [1, 0.1, 1, 0.1], "scale": [1, 1, 10, 10], "error": [0.0, 1e-7, np.nan, np.inf]})
+    ax = figures.error_map(table)
+    assert len(ax.patches) == 2
+    values = ax.collections[0].get_array()
+    assert values.min() == 1e-16  # an exact result is drawn at the end of the log scale
+    assert values.mask.sum() == 2
+
+
+def test_loss_curves_show_the_values_of_the_losses():
+    others = torch.linspace(-1, 1, 9)
+    table = figures.loss_curve_table(others, k=2, taus=[1e-4])
+    hard, smooth = (table[table["loss"] == loss]["value"].to_numpy() for loss in ("hard", "smooth"))
+    assert np.abs(hard - smooth).max() < 1e-3  # the limit of Proposition 2, tau log of a binomial away
+    ax = figures.loss_curves(table)
+    assert line(ax, "hard").get_ydata() == pytest.approx(hard)
+    assert line(ax, "cross-entropy").get_linestyle() == "--"
+
+
+def test_several_taus_take_the_colours_of_the_map():
+    ax = figures.loss_curves(figures.loss_curve_table(torch.zeros(9), k=2, taus=[0.1, 1.0]))
+    assert line(ax, "smooth, τ = 0.1").get_color() == figures.tau_colour(0.1)
+    assert figures.tau_colour(0.1) != figures.tau_colour(1.0)
+
+
+def test_probability_bars_show_the_largest_marginals_first():
+    table = pd.DataFrame({"name": list("abc"), "softmax": [0.1, 0.7, 0.2], "marginal": [0.4, 0.9, 0.7]})
+    ax = figures.probability_bars(table, k=2, count=2)
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["b", "c"]
+    assert [bar.get_height() for bar in ax.containers[0]] == [0.9, 0.7]
+
+
+@pytest.mark.parametrize(("loss", "kind"), [("CE", "cross_entropy"), ("L_{5,1}", "smooth"), ("l_5", "hard")])
+def test_the_papers_names_look_like_the_losses_they_name(loss, kind):
+    assert figures.look_of_loss(loss) == figures.look_of_loss(kind)
+
+
+def test_an_unknown_loss_has_no_look():
+    with pytest.raises(ValueError, match="got 'focal'"):
+        figures.look_of_loss("focal")
+
+
+def test_a_figure_is_drawn_into_the_axes_it_is_given():
+    _, ax = plt.subplots()
+    assert figures.gradient_sparsity(pd.DataFrame({"tau": [1.0], "share": [1.0]}), ax=ax) is ax

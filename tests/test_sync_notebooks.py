@@ -1,0 +1,67 @@
+"""The .ipynb twins hold what their .py sources hold, and nothing else."""
+
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+PROJECT = Path(__file__).parents[1]
+sys.path.insert(0, str(PROJECT / "scripts"))
+
+import sync_notebooks  # noqa: E402
+
+SOURCE = '# %% [markdown]\n# # Title\n\n# %% tags=["parameters"]\nprofile = "quick"\n\n# %%\nprint(profile)\n'
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "01_first.py").write_text(SOURCE)
+    assert sync_notebooks.main(["--folder", str(tmp_path)]) == 0
+    return tmp_path
+
+
+def test_the_twins_of_the_project_agree_with_their_sources():
+    assert sync_notebooks.differences(PROJECT / "notebooks") == []
+
+
+def test_the_same_source_gives_the_same_twin_byte_for_byte(folder):
+    before = (folder / "01_first.ipynb").read_bytes()
+    sync_notebooks.main(["--folder", str(folder)])
+    assert (folder / "01_first.ipynb").read_bytes() == before
+
+
+def test_a_twin_keeps_tags_and_has_no_outputs(folder):
+    cells = nbformat.read(folder / "01_first.ipynb", 4).cells
+    assert [cell.metadata.get("tags", []) for cell in cells] == [[], ["parameters"], []]
+    assert all(cell.outputs == [] and cell.execution_count is None for cell in cells if cell.cell_type == "code")
+
+
+def change_source(twin):
+    twin.cells[2].source += "  # drift"
+
+
+def change_tags(twin):
+    twin.cells[1].metadata["tags"] = []
+
+
+def change_kind(twin):
+    twin.cells[2] = nbformat.v4.new_markdown_cell(twin.cells[2].source)
+
+
+def add_output(twin):
+    twin.cells[2].outputs = [nbformat.v4.new_output("stream", text="quick")]
+
+
+@pytest.mark.parametrize("change", [change_source, change_tags, change_kind, add_output])
+def test_the_check_finds_a_twin_that_drifted(folder, change, capsys):
+    twin = nbformat.read(folder / "01_first.ipynb", 4)
+    change(twin)
+    nbformat.write(twin, folder / "01_first.ipynb")
+    assert sync_notebooks.main(["--check", "--folder", str(folder)]) == 1
+    assert "01_first.ipynb differs" in capsys.readouterr().err
+
+
+def test_the_check_finds_a_missing_and_an_orphaned_twin(folder):
+    (folder / "01_first.py").rename(folder / "02_second.py")
+    assert sync_notebooks.differences(folder) == ["01_first.ipynb has no 01_first.py.", "02_second.ipynb is missing."]
