@@ -1,8 +1,10 @@
 """One test for each proposition, lemma and observation of the paper, and for each correction in book/errata.md."""
 
+import re
 from fractions import Fraction
 from itertools import combinations, product
 from math import comb, log, prod
+from pathlib import Path
 
 import pytest
 import torch
@@ -379,3 +381,10 @@ def test_correction_7_the_proof_of_proposition_1_ranks_the_other_scores():
     everything = sorted(scores, reverse=True)
     assert sum(others[: k - 1]) + scores[label] == largest_with_label
     assert sum(everything[: k - 1]) + scores[label] != largest_with_label  # as printed, s_y is counted twice
+
+
+def test_every_test_that_the_errata_name_exists():
+    errata = Path(__file__).parents[1] / "book" / "errata.md"
+    named = set(re.findall(r"`(test_\w+)`", errata.read_text(encoding="utf-8")))
+    assert len(named) >= 12
+    assert named <= set(globals())
