@@ -234,7 +234,8 @@ class Run:
 
     def _stop_if_asked(self) -> None:
         if self.stop.received:
-            self._save()  # evaluation changes nothing: this is the state after the last step
+            if self.progress.batch:  # else the end of the epoch is saved already, and the test loads other weights
+                self._save()
             raise KeyboardInterrupt(self._stopped())
 
     def _stopped(self) -> str:

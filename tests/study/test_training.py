@@ -96,6 +96,7 @@ def test_checkpoints_go_when_the_run_is_recorded_and_best_weights_stay_if_asked(
     assert [path.name for path in folder.iterdir()] == ["best.pt"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_run_killed_at_random_moments_ends_with_the_same_bits(reference, data, tmp_path, seed):
     """SIGKILL at random times after the run has begun, with a checkpoint after every step, until four have hit it."""
@@ -118,6 +119,7 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_bits(reference, data,
     assert_same_weights(tmp_path, reference)
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_writes_of_its_files_ends_with_the_same_bits(reference, data, tmp_path):
     """The process dies inside its first, second, ... write, so every kind of write is cut once."""
     for write in range(1, 40):
@@ -144,7 +146,7 @@ def test_a_run_killed_at_writes_of_its_files_ends_with_the_same_bits(reference, 
 def test_every_loss_schedule_and_precision_resumes_within_an_epoch_to_the_same_bits(data, tmp_path, changes):
     config = small_config(epochs=2, **changes)
     fit_small(tmp_path / "whole", data, config)
-    for write in (12, 10):  # two fsyncs a checkpoint, one checkpoint a step
+    for write in (6, 4):  # two fsyncs a checkpoint, one checkpoint a step
         process = start_fit(tmp_path / "cut", data, config, checkpoint_minutes=0, die_at_write=write)
         process.join()
         assert process.exitcode == -9

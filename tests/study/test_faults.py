@@ -1,0 +1,245 @@
+"""What must not lose anything: a full disk, a read-only folder, a second process, Ctrl-C, no memory, a loss of NaN."""
+
+import errno
+import logging
+import os
+import signal
+import stat
+import time
+
+import pytest
+import torch
+from pandas.testing import assert_frame_equal
+from small_runs import best_weights, fit_small, processes, results, small_config, start_fit, write_small_data
+
+from smooth_topk.study import files, records, training
+from smooth_topk.study.files import LockHeldError, exclusive
+from smooth_topk.study.interruption import StopRequest
+from smooth_topk.study.records import read_epochs, read_runs
+from smooth_topk.study.run import OutOfMemoryError, Run
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_small_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory, data):
+    """The folder of a run that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("reference")
+    fit_small(folder, data, keep_best=True)
+    return folder
+
+
+def assert_goes_on_to_the_same_end(folder, data, reference):
+    fit_small(folder, data, keep_best=True)
+    assert read_runs(folder / "results")["resumes"].item() > 0
+    for found, expected in zip(results(folder), results(reference), strict=True):
+        assert_frame_equal(found, expected, check_exact=True)
+    found, expected = best_weights(folder), best_weights(reference)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def failing_after(calls, function, error):
+    """Returns `function`, which raises `error` from so many calls on."""
+    count = iter(range(10**6))
+
+    def call(*arguments, **options):
+        if next(count) >= calls:
+            raise error
+        return function(*arguments, **options)
+
+    return call
+
+
+@pytest.mark.parametrize("calls", [0, 1, 3, 5], ids=["first checkpoint", "its name", "second", "third"])
+def test_a_disk_that_fills_up_stops_the_run_with_a_clear_sentence(data, reference, tmp_path, monkeypatch, calls):
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "fsync", failing_after(calls, os.fsync, full))
+        with pytest.raises(OSError, match=r"Could not write .*: No space left on device.*start again"):
+            fit_small(tmp_path, data, keep_best=True)
+    assert read_runs(tmp_path / "results").empty
+    if calls > 1:
+        assert_goes_on_to_the_same_end(tmp_path, data, reference)
+    else:
+        fit_small(tmp_path, data, keep_best=True)
+        assert len(read_runs(tmp_path / "results")) == 1
+
+
+def test_a_disk_that_is_full_when_the_run_is_recorded_costs_no_training(data, reference, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        patch.setattr(records, "_append", failing_after(0, records._append, full))
+        with pytest.raises(OSError, match="No space left on device"):
+            fit_small(tmp_path, data)
+    monkeypatch.setattr(Run, "_step", None)
+    assert_goes_on_to_the_same_end(tmp_path, data, reference)
+
+
+@pytest.mark.parametrize("folder", ["results", "runs"])
+def test_a_folder_that_cannot_be_written_to_is_named_before_any_training(data, tmp_path, monkeypatch, folder):
+    monkeypatch.setattr(training, "load_data", None)
+    # A file where the folder should be: read-only permissions do not stop an administrator, this does.
+    (tmp_path / folder).write_text("")
+    with pytest.raises(OSError, match=rf"Could not write .*{folder}.*make the folder writable"):
+        fit_small(tmp_path, data)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="needs a user other than root: permissions do not stop root")
+def test_a_read_only_folder_is_named_before_any_training(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "load_data", None)
+    (tmp_path / "runs").mkdir(mode=stat.S_IRUSR | stat.S_IXUSR)
+    with pytest.raises(OSError, match=r"Could not write .*runs: Permission denied"):
+        fit_small(tmp_path, data)
+
+
+def test_a_second_process_on_the_same_run_is_told_who_trains_it(data, tmp_path):
+    (tmp_path / "runs").mkdir()
+    with (
+        exclusive(tmp_path / "runs" / f"{small_config().run_id}.lock", wait=False),
+        pytest.raises(LockHeldError, match=rf"is held by process {os.getpid()} on "),
+    ):
+        fit_small(tmp_path, data)
+
+
+def test_a_second_process_that_waits_returns_the_record_of_the_first(data, tmp_path, monkeypatch, caplog):
+    first = start_fit(tmp_path, data, small_config(epochs=6))
+    lock = tmp_path / "runs" / f"{small_config(epochs=6).run_id}.lock"
+    while first.is_alive() and not (lock.exists() and lock.read_text()):
+        time.sleep(0.005)
+    monkeypatch.setattr(training, "load_data", None)
+    with caplog.at_level(logging.WARNING):
+        record = fit_small(tmp_path, data, small_config(epochs=6), wait=True)
+    first.join()
+    assert first.exitcode == 0
+    assert record["status"] == "finished"
+    assert len(read_runs(tmp_path / "results")) == 1
+
+
+def test_a_killed_process_leaves_no_lock(data, tmp_path):
+    process = start_fit(tmp_path, data, die_at_write=1)
+    process.join()
+    assert fit_small(tmp_path, data)["status"] == "finished"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("step", [1, 9, 14])
+def test_ctrl_c_and_sigterm_stop_after_the_step_with_a_checkpoint(data, reference, tmp_path, monkeypatch, number, step):
+    steps, real = iter(range(1, 1000)), Run._step
+
+    def interrupted_step(*arguments):
+        done = real(*arguments)
+        if next(steps) == step:
+            signal.raise_signal(number)
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "_step", interrupted_step)
+        with pytest.raises(KeyboardInterrupt, match=rf"{number.name} in epoch \d after step \d.*Start it again"):
+            fit_small(tmp_path, data)
+    assert next(steps) == step + 1, "no step is done after the signal"
+    left = []
+    monkeypatch.setattr(Run, "_step", lambda *arguments: left.append(1) or real(*arguments))
+    assert_goes_on_to_the_same_end(tmp_path, data, reference)
+    assert len(left) == 3 * STEPS - step
+
+
+STEPS = 120 // 16  # of an epoch of `small_config`
+
+
+def test_ctrl_c_during_validation_and_during_the_test_loses_no_step(data, reference, tmp_path, monkeypatch):
+    real, calls = training.Run._evaluate, iter(range(1, 1000))
+
+    def interrupted(*arguments, **options):
+        if next(calls) in (2, 6):
+            signal.raise_signal(signal.SIGINT)
+        return real(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "_evaluate", interrupted)
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt, match="SIGINT"):
+                fit_small(tmp_path, data)
+    monkeypatch.setattr(Run, "_step", None)
+    assert_goes_on_to_the_same_end(tmp_path, data, reference)
+
+
+def test_a_second_ctrl_c_interrupts_at_once():
+    with StopRequest() as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop.received == "SIGINT"
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_the_handlers_of_before_are_back_after_a_run(data, tmp_path):
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    fit_small(tmp_path, data, small_config(epochs=1))
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def allocate_too_much(*_):
+    torch.empty(2**60, dtype=torch.uint8)  # the real error of the CPU's allocator
+
+
+def raise_as_a_gpu(*_):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+
+
+@pytest.mark.parametrize("fail", [allocate_too_much, raise_as_a_gpu])
+def test_a_step_without_memory_says_so_and_the_run_goes_on_from_its_checkpoint(
+    data, reference, tmp_path, monkeypatch, fail
+):
+    with monkeypatch.context() as patch:
+        steps, real = iter(range(1000)), Run._step
+        patch.setattr(Run, "_step", lambda *given: fail() if next(steps) == STEPS + 2 else real(*given))
+        with pytest.raises(OutOfMemoryError, match=r"out of memory on cpu in epoch 1, step 2: 16 images .* torchrun"):
+            fit_small(tmp_path, data)
+    assert_goes_on_to_the_same_end(tmp_path, data, reference)
+
+
+def test_another_error_in_a_step_is_not_taken_for_a_lack_of_memory(data, tmp_path, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(Run, "_step", fail)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        fit_small(tmp_path, data)
+
+
+def test_a_loss_of_nan_ends_the_run_as_diverged_with_its_epochs_and_no_results(data, tmp_path, caplog):
+    config = small_config(learning_rate=1e30, loss="smooth", schedule="steps", epochs=4)
+    with caplog.at_level(logging.WARNING):
+        record = fit_small(tmp_path, data, config)
+    assert record["status"] == "diverged"
+    assert f"Run {config.run_id} diverged: the loss became infinite or NaN in epoch 0" in caplog.text
+    runs = read_runs(tmp_path / "results")
+    assert "test_top5" not in runs or runs["test_top5"].isna().all()
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_run_that_diverges_later_keeps_the_epochs_before_and_is_not_tried_again(data, tmp_path, monkeypatch):
+    steps, real = iter(range(1000)), Run._step
+
+    def step(run, images, labels, loss, rate):
+        scores, value = real(run, images, labels, loss, rate)
+        return scores, value * (float("nan") if next(steps) == STEPS + 3 else 1)
+
+    monkeypatch.setattr(Run, "_step", step)
+    assert fit_small(tmp_path, data)["status"] == "diverged"
+    assert read_epochs(tmp_path / "results")["epoch"].tolist() == [0]
+    assert next(steps) == STEPS + 4, "no step is done after the loss of NaN"
+    assert fit_small(tmp_path, data)["status"] == "diverged"
+    assert next(steps) == STEPS + 5, "a recorded run is not trained again"
+
+
+def test_two_processes_that_start_at_once_train_the_run_once(data, tmp_path):
+    both = [start_fit(tmp_path, data, wait=True) for _ in range(2)]
+    for process in both:
+        process.join()
+        assert process.exitcode == 0
+    assert read_runs(tmp_path / "results")["resumes"].tolist() == [0]
+    assert len(read_epochs(tmp_path / "results")) == 3
+    assert processes.active_children() == []
