@@ -3,5 +3,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 say "Opening JupyterLab on notebooks/ (stop with Ctrl-C; the address with its token is printed below)"
+# In a container one is often root, and Jupyter then asks for a word more.
+[ "$(id -u)" != 0 ] || set -- --allow-root "$@"
 export JUPYTER_PREFER_ENV_PATH=1
 exec jupyter lab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir="$PWD/notebooks" "$@"

@@ -27,6 +27,9 @@ from study_plan import Refusal, chapters, executed, make_plan, project_root, run
 
 SCRIPTS = Path(__file__).resolve().parent
 PACKAGES = ("torch", "torchvision", "numpy", "pandas", "matplotlib")
+CORES = os.cpu_count() or 1
+# With a GPU one chapter at a time: the trainings of a chapter already use every GPU there is.
+GPU = Path("/dev/nvidia0").exists()
 NOT_A_TERMINAL = 30  # seconds between progress lines that cannot be rewritten in place
 
 
@@ -42,6 +45,9 @@ def main(arguments=None):
             return show_plan(tasks, missing, options)
         with only_study(runs_folder(root, options.profile)) as folder:
             return run(root, folder, tasks, missing, options)
+    except KeyboardInterrupt:
+        print("\n!! Stopped; the same command goes on with what is missing.", file=sys.stderr)
+        return 130
     except Refusal as refusal:
         print(f"!! {refusal}", file=sys.stderr)
         return 2
@@ -52,7 +58,9 @@ def read_options(arguments):
     parser.add_argument("notebooks", nargs="*", help="chapters, whole names or beginnings (09); default: all")
     parser.add_argument("--profile", default="quick", help="smoke, quick (default), laptop or paper")
     parser.add_argument("-p", "--parameter", dest="parameters", action="append", default=[], metavar="NB.NAME=VALUE")
-    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="notebooks at a time (default: cores)")
+    parser.add_argument(
+        "--workers", type=int, default=1 if GPU else CORES, help="chapters at a time (default: cores, or 1 with a GPU)"
+    )
     parser.add_argument("--cluster", metavar="ray[:ADDRESS]", help="where the study chapters' training runs go")
     parser.add_argument("--runs", metavar="FOLDER", help="where results go (default: runs/ in the project)")
     parser.add_argument("--again", action="store_true", help="run also what is done")
@@ -145,12 +153,14 @@ class Study:
             "versions": {"smooth_topk": version("smooth_topk"), **{name: version(name) for name in PACKAGES}},
         }
         self.environment = environment(root, folder, options)
+        self.together = 1
         self.running, self.outcomes, self.shown = {}, [], time.monotonic()
 
     def execute(self, tasks):
         """Runs the tasks and returns one outcome each; whatever happens, no process stays behind."""
         queue = sorted(tasks, key=lambda task: (task.alone, -(task.seconds or 0), task.name))
         total = len(queue)
+        self.together = max(1, min(self.workers, sum(not task.alone for task in queue)))
         try:
             while queue or self.running:
                 while queue and self.has_room(queue[0]):
@@ -184,10 +194,17 @@ class Study:
         with open(self.folder / "logs" / f"{task.name}.log", "w", encoding="utf-8") as log:
             command = [sys.executable, SCRIPTS / "run_notebook.py", partial.with_suffix(".job")]
             process = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, env=self.environment, start_new_session=True
+                command, stdout=log, stderr=subprocess.STDOUT, env=self.shared_cores(task), start_new_session=True
             )
         self.running[task.name] = task, process, time.monotonic()
         self.say(f"   started  {task.name}")
+
+    def shared_cores(self, task):
+        """The environment of a chapter: the trainings it starts side by side leave room for the other chapters."""
+        if GPU:
+            return self.environment
+        cores = max(1, CORES // (1 if task.alone else self.together))
+        return {"SMOOTH_TOPK_WORKERS": str(cores), **self.environment}
 
     def collect(self, total):
         for name, (_task, process, started) in list(self.running.items()):
@@ -239,8 +256,7 @@ class Study:
 
 def environment(root, folder, options):
     """What the notebooks find: one thread a process, where the project and its runs lie, where trainings go."""
-    cores = max(1, (os.cpu_count() or 1) // options.workers)
-    defaults = {"OMP_NUM_THREADS": "1", "JUPYTER_PREFER_ENV_PATH": "1", "SMOOTH_TOPK_WORKERS": str(cores)}
+    defaults = {"OMP_NUM_THREADS": "1", "JUPYTER_PREFER_ENV_PATH": "1"}
     fixed = {"SMOOTH_TOPK_ROOT": str(root), "SMOOTH_TOPK_RUNS": str(folder.parent)}
     if options.cluster:
         fixed["SMOOTH_TOPK_EXECUTOR"] = options.cluster

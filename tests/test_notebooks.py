@@ -1,7 +1,5 @@
 """Every chapter runs from top to bottom with the profile smoke, and is written in the book's form."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 PROJECT = Path(__file__).parents[1]
 sys.path.insert(0, str(PROJECT / "scripts"))
 
+import run_study  # noqa: E402
 import study_plan  # noqa: E402
 
 CHAPTERS = study_plan.chapters(PROJECT)
@@ -20,13 +19,12 @@ each_chapter = pytest.mark.parametrize("name", CHAPTERS)
 
 @pytest.mark.slow
 @each_chapter
-def test_the_chapter_runs_with_the_smoke_profile(name, tmp_path):
-    command = [sys.executable, PROJECT / "scripts" / "run_study.py", name, "--profile", "smoke", "--no-book"]
-    environment = {**os.environ, "SMOOTH_TOPK_ROOT": str(PROJECT)}
-    run = subprocess.run(
-        [*command, "--runs", tmp_path, "--workers", "1"], capture_output=True, text=True, env=environment, cwd=tmp_path
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
+def test_the_chapter_runs_with_the_smoke_profile(name, tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("SMOOTH_TOPK_ROOT", str(PROJECT))
+    monkeypatch.setenv("SMOOTH_TOPK_RUNS", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    code = run_study.main([name, "--profile", "smoke", "--no-book", "--workers", "1"])
+    assert code == 0, "".join(capfd.readouterr())
     executed = jupytext.read(tmp_path / "smoke" / "notebooks" / f"{name}.ipynb")
     assert all(cell.execution_count for cell in executed.cells if cell.cell_type == "code" and cell.source)
 

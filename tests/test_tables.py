@@ -146,3 +146,14 @@ def test_a_table_of_no_runs_says_not_run_in_every_cell_of_ours(name):
     ours = table.loc[:, [column for column in table if column[1].startswith("ours")]]
     assert ours.shape[1] > 0
     assert (ours == "not run").all(axis=None)
+
+
+def test_a_shown_table_typesets_losses_and_sets_apart_what_was_not_run():
+    html = tables.show(tables.noise_table(runs(run(0.6)))).to_html()
+    assert "<i>L</i><sub>5,1</sub>" in html
+    assert "font-style: italic" in html
+    assert html == tables.show(tables.noise_table(runs(run(0.6)))).to_html()  # the same table, the same bytes
+
+
+def test_any_table_can_be_shown_and_its_text_is_escaped():
+    assert "a &lt; b" in tables.show(pd.DataFrame({"a < b": [1.0]})).to_html()

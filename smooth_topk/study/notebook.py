@@ -9,7 +9,6 @@ import matplotlib as mpl
 import pandas as pd
 import torch
 
-from smooth_topk.study.datasets import data_folder_or_default
 from smooth_topk.study.machine import describe_machine
 
 PROFILES = ("smoke", "quick", "laptop", "paper")
@@ -75,6 +74,8 @@ def start(profile: str) -> None:
 
 def check_environment() -> pd.DataFrame:
     """Returns what is installed and found, and for what each missing part is needed."""
+    from smooth_topk.study.datasets import data_folder_or_default  # imports torchvision, which few chapters need
+
     rows = [(name, _version(name), need) for name, need in NEEDED_FOR.items()]
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     rows.append(("GPU", gpu, "profile paper; everything else runs on a CPU"))

@@ -5,6 +5,7 @@ What was not run says "not run"; means come with their standard deviation and th
 
 from smooth_topk.study.tables.cells import NOT_RUN, mean_and_std
 from smooth_topk.study.tables.paper import paper_facts, paper_table
+from smooth_topk.study.tables.show import show
 from smooth_topk.study.tables.speed import speed_table, stability_table
 from smooth_topk.study.tables.training import margin_table, noise_table, small_data_table, temperature_table
 
@@ -15,6 +16,7 @@ __all__ = [
     "noise_table",
     "paper_facts",
     "paper_table",
+    "show",
     "small_data_table",
     "speed_table",
     "stability_table",

@@ -1,0 +1,34 @@
+"""A table as a notebook shows it: losses typeset, what was not run set apart, the index aligned with its cells."""
+
+import re
+from html import escape
+
+import pandas as pd
+from pandas.io.formats.style import Styler
+
+from smooth_topk.study.tables.cells import NOT_IN_PAPER, NOT_RUN
+
+LOSS = re.compile(r"\b([Ll])_(?:\{([^}]*)\}|(\d+))")
+GREY = "color: #8a8a8a; font-style: italic"
+
+
+def show(table: pd.DataFrame) -> Styler:
+    """Returns the table for display, as the last line of a cell.
+
+    Args:
+        table: one of this package's tables, or any other.
+    """
+    styled = table.style.format(escape=None, precision=4).set_uuid("table")
+    for axis, index in (("columns", table.columns), ("index", table.index)):
+        styled = styled.format_index(typeset, axis=axis, level=list(range(index.nlevels)))
+    return styled.map(lambda cell: GREY if cell in (NOT_RUN, NOT_IN_PAPER) else "")
+
+
+def typeset(name) -> str:
+    """Returns a heading as HTML, with losses in the paper's notation.
+
+    Example:
+        >>> typeset("L_{5,0.1} margin 0")
+        '<i>L</i><sub>5,0.1</sub> margin 0'
+    """
+    return LOSS.sub(lambda found: f"<i>{found[1]}</i><sub>{found[2] or found[3]}</sub>", escape(str(name)))
