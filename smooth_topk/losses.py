@@ -5,7 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .row_loss import row_losses, softplus
+from .eager import softplus
+from .row_loss import row_losses
 from .symmetric_polynomials import ALGORITHMS, log_symmetric_polynomials, without_label
 
 

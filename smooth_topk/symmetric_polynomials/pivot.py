@@ -9,7 +9,8 @@ rest. Every polynomial is kept as
     S_j = σ_j(exp x) / exp(x_[1] + ... + x_[j]),   1 <= S_j <= C(n, j).
 
 Everything here is a composition of differentiable torch functions whose reverse mode only adds and multiplies positive
-numbers, so derivatives of any order are as accurate as the values. Per-sample quantities, (N, k), are in float64.
+numbers, so derivatives of any order are as accurate as the values. Quantities with k numbers a sample are in float64
+and have the samples last, (k, N), so that every step is a few contiguous vectors.
 """
 
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor
 def log_sigma(x: Tensor, k: int) -> Tensor:
     """log σ_0, ..., log σ_k of exp(x), shape (N, k + 1), for x of shape (N, n)."""
     scaled, log_largest_term = scaled_sigmas(x, k)
-    return (safe_log(scaled) + log_largest_term).to(x.dtype)
+    return (safe_log(scaled) + log_largest_term).T.to(x.dtype)
 
 
 def marginals(x: Tensor, k: int) -> Tensor:
@@ -27,29 +28,30 @@ def marginals(x: Tensor, k: int) -> Tensor:
 
     Appendix C, Proposition 7. Rows sum to k.
     """
-    _, pull_back = torch.func.vjp(lambda rows: safe_log(scaled_sigmas(rows, k)[0][:, -1]), x)
-    return pull_back(x.new_ones(x.shape[0], dtype=torch.float64))[0]
+    log_sigma_k, pull_back = torch.func.vjp(lambda rows: safe_log(scaled_sigmas(rows, k)[0][-1]), x)
+    return pull_back(torch.ones_like(log_sigma_k))[0]
 
 
 def scaled_sigmas(scores: Tensor, k: int, scale: float = 1.0) -> tuple[Tensor, Tensor]:
-    """S_0..S_k (N, k + 1), differentiable, and the logarithms of the terms they were divided by (constants).
+    """S_0..S_k (k + 1, N), differentiable, and the logarithms of the terms they were divided by (constants).
 
     The normalisers are constants for differentiation, which leaves ∂ log S_j = ∂ log σ_j.
     """
     head_scores, head_index = scores.topk(k)
     pivot = smallest_finite(head_scores.detach())  # (N, 1)
-    head = (head_scores.double() - pivot) * scale  # (N, k), descending to zero
+    head = ((head_scores.double() - pivot) * scale).T  # (k, N), descending to zero
     tail = torch.exp((scores.scatter(1, head_index, -torch.inf) - pivot.to(scores.dtype)) * scale)  # (N, n), in [0, 1]
 
     constant = head.detach()
     constant = constant.masked_fill(constant == -torch.inf, 0.0)
-    scaled_head = head_polynomial(head, constant)  # (N, k + 1)
-    tail_sigmas = product_tree(tail, k).double()  # (N, k + 1)
-    sigmas = (scaled_head[:, None] @ merge_matrix(span_weights(constant), tail_sigmas)).squeeze(1)
+    scaled_head = head_polynomials(head_factors(head, constant))[-1]  # (k + 1, N)
+    tail_sigmas = product_tree(tail, k).double().T  # (k + 1, N)
+    matrix = span_weights(constant) * shifted(tail_sigmas.flip(0))
+    sigmas = merge(scaled_head, matrix).flip(0)
 
-    degrees = torch.arange(k + 1, device=scores.device)
-    log_largest_term = torch.cat([constant.new_zeros(len(constant), 1), constant.cumsum(1)], 1)
-    return sigmas, log_largest_term + degrees * (pivot * scale)
+    degrees = torch.arange(k + 1, device=scores.device)[:, None]
+    log_largest_term = torch.cat([torch.zeros_like(constant[:1]), constant.cumsum(0)])
+    return sigmas, log_largest_term + degrees * (pivot.T * scale)
 
 
 def smallest_finite(head_scores: Tensor) -> Tensor:
@@ -65,38 +67,43 @@ def safe_log(scaled: Tensor) -> Tensor:
 
 
 def head_factors(head: Tensor, constant: Tensor) -> Tensor:
-    """exp(t_i - t_j) for j <= i, all at most one, else zero: (N, i, j), the factors of the head's recursion."""
-    k = head.shape[1]
-    later = torch.ones(k, k, dtype=torch.bool, device=head.device).triu(1)
-    return (head[:, :, None] - constant[:, None, :]).masked_fill(later, -torch.inf).exp()
+    """exp(t_i - t_j) for j <= i: (i, j, N), the factors of the head's recursion, which never uses the others."""
+    return (head[:, None] - constant).clamp(max=0.0).exp()
 
 
-def head_polynomial(head: Tensor, constant: Tensor) -> Tensor:
-    """a_j = σ_j(exp head) / exp(t_1 + ... + t_j), shape (N, k + 1), by a_j <- a_j + exp(t_i - t_j) a_{j-1}."""
-    factors = head_factors(head, constant)
-    ones = torch.ones_like(head[:, :1])
-    coefficients = torch.cat([ones, torch.zeros_like(head)], 1)
-    for i in range(head.shape[1]):
-        coefficients = torch.cat([ones, coefficients[:, 1:] + factors[:, i] * coefficients[:, :-1]], 1)
-    return coefficients
+def head_polynomials(factors: Tensor) -> list[Tensor]:
+    """σ_j(exp t_1, ..., exp t_i) / exp(t_1 + ... + t_j) for i = 0..k, (k + 1, N) each.
+
+    Class i joins by a_j <- a_j + exp(t_i - t_j) a_{j-1}.
+    """
+    one = torch.ones_like(factors[0, :1])
+    polynomials = [torch.cat([one, torch.zeros_like(factors[0])])]
+    for factor in factors.unbind():
+        last = polynomials[-1]
+        polynomials.append(torch.cat([one, torch.addcmul(last[1:], factor, last[:-1])]))
+    return polynomials
 
 
 def span_weights(constant: Tensor) -> Tensor:
-    """exp(-(t_{i+1} + ... + t_j)) for i <= j, else zero: (N, k + 1, k + 1).
+    """exp(-(t_{i+1} + ... + t_j)), (k + 1, k + 1, N): rows are i = 0..k, columns are j = k..0; one where i >= j.
 
     Spans are summed afresh rather than subtracted from one running sum, which would lose what is small.
     """
-    k = constant.shape[1]
-    above = torch.ones(k + 1, k, dtype=torch.bool, device=constant.device).triu()  # place l of row i, where l > i
-    spans = torch.where(above, constant[:, None, :], 0.0).cumsum(2)  # (N, k + 1, k)
-    weights = torch.nn.functional.pad(torch.exp(-spans), (1, 0), value=1.0)
-    return weights.triu()
+    k = constant.shape[0]
+    inside = constant.new_full((k + 1, k + 1), -1.0).triu(1)
+    steps = torch.cat([torch.zeros_like(constant[:1]), constant])
+    return (inside[:, :, None] * steps).cumsum(1).exp().flip(1)
 
 
-def merge_matrix(weights: Tensor, tail_sigmas: Tensor) -> Tensor:
-    """M with (scaled head) @ M = scaled sigmas of head and tail: M[i, j] = weight[i, j] ε_{j-i}."""
-    places = torch.arange(tail_sigmas.shape[1], device=tail_sigmas.device)
-    return weights * tail_sigmas[:, (places[None, :] - places[:, None]).clamp(min=0)]
+def shifted(descending: Tensor) -> Tensor:
+    """ε_{j-i}, zero where i > j, in the places of `span_weights`, from ε_k, ..., ε_0."""
+    padded = torch.cat([descending, torch.zeros_like(descending[1:])])
+    return padded.unfold(0, len(descending), 1).transpose(1, 2)
+
+
+def merge(scaled_head: Tensor, matrix: Tensor) -> Tensor:
+    """S_j = Σ_i a_i exp(-(t_{i+1} + ... + t_j)) ε_{j-i} for j = k..0, shape (k + 1, N)."""
+    return (scaled_head[:, None] * matrix).sum(0)
 
 
 def product_tree(u: Tensor, k: int) -> Tensor:

@@ -1,0 +1,153 @@
+"""The loss and its gradient in plain torch, one pass over the scores each way, O(kn).
+
+The forward pass keeps O(k) numbers a row (`RowState`), and the backward pass reads the scores again. The tail's
+polynomials come from power sums by Newton's identities, and the gradient of the tail is one polynomial evaluated by
+Horner's rule. Both lose about 2**k in the worst case, whatever n is, hence `working_dtype`. Everything of size (N, k)
+is in float64. Derived in notebooks/06_pivot.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .symmetric_polynomials import pivot
+
+FLOAT32_LIMIT = 8  # 2**8 * 6e-8 stays near 1e-5 of the largest derivative
+FLOAT64_LIMIT = {torch.float32: 32, torch.float64: 16}  # likewise in float64, for 1e-5 and for 1e-11
+BLOCK = 1 << 16  # elements worked on at a time, so that they stay in cache
+
+
+class RowState(NamedTuple):
+    """What the backward pass needs beside the scores."""
+
+    kth_score: Tensor  # (N, 1) s_[k], the pivot: the k-th largest score of the other classes
+    tail: Tensor  # (k, N) the derivative of a tail class is u times a polynomial in u: its coefficients
+    index: Tensor  # (N, k + 1) the classes of the head, and the label
+    head: Tensor  # (k + 1, N) their derivatives
+
+
+def working_dtype(dtype: torch.dtype, k: int) -> torch.dtype | None:
+    """The arithmetic that makes this k exact, or None where only positive sums do (pivot.py)."""
+    if k <= FLOAT32_LIMIT:
+        return dtype
+    return torch.float64 if k <= FLOAT64_LIMIT[dtype] else None
+
+
+def forward(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -> tuple[Tensor, ...]:
+    """Losses (N,) of scores (N, C), and the four tensors of a RowState."""
+    dtype = working_dtype(scores.dtype, k)
+    scale = 1 / (k * tau)
+    head_scores, index = largest_others(scores, labels, k)
+    kth_score = head_scores[:, -1:]
+    exists = kth_score != -torch.inf  # else fewer than k other classes exist, and the loss is zero
+    kth_score = torch.where(exists, kth_score, 0.0)
+    tail_sigmas = newton(power_sums(scores, kth_score, index, scale, dtype))
+    head = torch.where(exists, (head_scores.double() - kth_score) * scale, 0.0)
+    log_ratio, by_head, by_tail = ratio(head.T.contiguous(), tail_sigmas)
+
+    true_score = scores.gather(1, index[:, -1:]).double()
+    z = margin / tau + ((kth_score - true_score) * scale)[:, 0] + log_ratio
+    z = torch.where(exists[:, 0], z, -torch.inf)
+    share = torch.sigmoid(z) / k
+    by_head = torch.cat([by_head, torch.full_like(by_head[:1], -1.0)])
+    losses = tau * softplus(z)
+    return losses.to(scores.dtype), kth_score, (by_tail * share).to(dtype), index, by_head * share
+
+
+def backward(scores: Tensor, state: RowState, grad_loss: Tensor, k: int, tau: float) -> Tensor:
+    """Derivatives by the scores, (N, C): a polynomial for the tail, and k + 1 others put in place."""
+    coefficients = (state.tail * grad_loss).unsqueeze(2)  # (k, N, 1)
+    gradient = torch.empty_like(scores, memory_format=torch.contiguous_format)
+    for rows, (u, spare) in blocks(scores, 2, state.tail.dtype):
+        u = tail_weights(scores[rows], state.kth_score[rows], 1 / (k * tau), state.tail.dtype, u)
+        *columns, polynomial = coefficients[:, rows].unbind()
+        for column in reversed(columns):
+            polynomial = torch.addcmul(column, polynomial, u, out=spare)
+        gradient[rows] = torch.mul(polynomial, u, out=spare)
+    return gradient.scatter_(1, state.index, (state.head * grad_loss).T.to(scores.dtype))
+
+
+def largest_others(scores: Tensor, labels: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest scores of the classes other than the label, (N, k), and their classes with the label last."""
+    labels = labels[:, None]
+    values, index = scores.topk(k + 1)
+    places = (index == labels).cumsum(1)[:, :k] + torch.arange(k, device=scores.device)  # steps over the label
+    return values.gather(1, places), torch.cat([index.gather(1, places), labels], 1)
+
+
+def blocks(scores: Tensor, buffers: int, dtype: torch.dtype):
+    """Slices of rows that stay in cache, each with buffers that are used again for the next.
+
+    A compiler fuses better than that, and a GPU has no such cache: all rows at once, and no buffers.
+    """
+    rows, classes = scores.shape
+    if torch.compiler.is_compiling() or scores.is_cuda:
+        yield slice(0, rows), [None] * buffers
+        return
+    size = max(1, BLOCK // max(1, classes))
+    spare = [torch.empty(min(size, rows), classes, dtype=dtype, device=scores.device) for _ in range(buffers)]
+    for start in range(0, rows, size):
+        yield slice(start, start + size), [buffer[: rows - start] for buffer in spare]
+
+
+def tail_weights(scores: Tensor, kth_score: Tensor, scale: float, dtype: torch.dtype, out: Tensor | None) -> Tensor:
+    """u = exp((s - s_[k]) / (kτ)); the difference comes first, because s / (kτ) alone has lost its small digits."""
+    return torch.sub(scores.to(dtype), kth_score, out=out).mul_(scale).exp_()
+
+
+def power_sums(scores: Tensor, kth_score: Tensor, index: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
+    """Σ u^m over the tail for m = 1..k, shape (k, N), in float64."""
+    k = index.shape[1] - 1
+    sums = [scores.new_zeros(k, 0, dtype=torch.float64)]
+    for rows, (u, product, *spare) in blocks(scores, 1 + (k + 1) // 2, dtype):
+        u = tail_weights(scores[rows], kth_score[rows], scale, dtype, u).scatter_(1, index[rows], 0.0)
+        powers = [u]
+        for buffer in spare:
+            powers.append(torch.mul(powers[-1], u, out=buffer))
+        factors = ((powers[m // 2 - 1], powers[(m + 1) // 2 - 1]) for m in range(2, k + 1))
+        products = (torch.mul(a, b, out=product).sum(1) for a, b in factors)
+        sums.append(torch.stack([u.sum(1), *products]).double())
+    return torch.cat(sums, 1)
+
+
+def newton(sums: Tensor) -> Tensor:
+    """ε_k, ..., ε_0 from power sums by m ε_m = Σ_r (-1)^(r-1) ε_{m-r} p_r, shape (k + 1, N)."""
+    signed = sums.clone()
+    signed[1::2].neg_()
+    sigmas = torch.ones_like(sums[:1])
+    for m in range(1, len(sums) + 1):
+        sigmas = torch.cat([(signed[:m] * sigmas).mean(0, keepdim=True), sigmas])
+    return sigmas.clamp_(min=0)
+
+
+def ratio(head: Tensor, tail_sigmas: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """log(S_k / S_{k-1}) (N,), its derivatives by the head (k, N), and the tail's polynomial (k, N).
+
+    The head's derivatives are the reverse mode of its recursion. A tail class of weight u has
+    q^(k) - q^(k-1) = u Σ_m (-u)^m (σ_{k-1-m}/σ_k - σ_{k-2-m}/σ_{k-1}).
+    """
+    factors = pivot.head_factors(head, head)
+    polynomials = pivot.head_polynomials(factors)
+    weights = pivot.span_weights(head)
+    matrix = weights * pivot.shifted(tail_sigmas)
+    sigmas = pivot.merge(polynomials[-1], matrix)  # S_k, ..., S_0
+    upper, lower = sigmas[0], sigmas[1]
+
+    adjoint = matrix[:, 0] / upper - matrix[:, 1] / lower  # (k + 1, N)
+    by_head = []
+    for factor, polynomial in zip(reversed(factors.unbind()), polynomials[-2::-1], strict=True):
+        step = factor * adjoint[1:]
+        by_head.append((step * polynomial[:-1]).sum(0))
+        adjoint = torch.cat([adjoint[:-1] + step, adjoint[-1:]])
+
+    descending = weights[:-1, :2].flip(0)  # i = k-1..0, j = k and k-1
+    by_tail = sigmas[1:] * descending[:, 0] / upper  # σ_{k-1-m} / σ_k
+    by_tail[:-1] -= sigmas[2:] * descending[1:, 1] / lower
+    by_tail[1::2].neg_()
+    return torch.log(upper / lower), torch.stack(by_head[::-1]), by_tail
+
+
+def softplus(z: Tensor) -> Tensor:
+    """log(1 + exp z) to full precision (torch's own softplus switches to z above 20)."""
+    return -torch.nn.functional.logsigmoid(-z)
