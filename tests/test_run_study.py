@@ -188,6 +188,30 @@ def test_the_list_shows_the_parameters_of_the_profile(project, capsys):
     assert "epochs = 1" in capsys.readouterr().out
 
 
+def test_the_cluster_reaches_the_notebooks_and_one_thread_is_the_default(project, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    options = run_study.read_options(["--cluster", "ray:host:6379"])
+    found = run_study.environment(project, project / "runs" / "quick", options)
+    assert found["SMOOTH_TOPK_EXECUTOR"] == "ray:host:6379"
+    assert found["SMOOTH_TOPK_ROOT"] == str(project)
+    assert found["SMOOTH_TOPK_RUNS"] == str(project / "runs")
+    assert found["OMP_NUM_THREADS"] == "1"
+
+
+@pytest.mark.parametrize("wrong", [["--cluster", "slurm"], ["--workers", "0"]])
+def test_an_impossible_option_is_refused(wrong, capsys):
+    with pytest.raises(SystemExit) as caught:
+        run_study.read_options(wrong)
+    assert caught.value.code == 2
+    assert f"got {wrong[1]}" in capsys.readouterr().err.replace("'", "")
+
+
+def test_the_book_waits_until_every_chapter_has_run(project, capsys):
+    write_chapter(project, "01_first")
+    assert run_study.build_book(project, project / "runs" / "quick") == 0
+    assert "The book is not built: 01_first did not run" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_a_study_runs_fails_says_where_and_resumes_with_what_is_missing(project, capfd, monkeypatch):
     monkeypatch.chdir("/")
