@@ -60,9 +60,12 @@ def prepare_imagenet(origin: Path | None, folder: Path) -> None:
     if origin is not None:
         folder.mkdir(parents=True, exist_ok=True)
         for part in imagenet.FOLDERS.values():
-            link = folder / part
-            if not link.exists():
-                link.symlink_to((origin / part).resolve(strict=True), target_is_directory=True)
+            if not (origin / part).is_dir():
+                raise FileNotFoundError(
+                    f"{origin / part} is missing; --from takes a folder that holds train/ and val/."
+                )
+            if not (folder / part).exists():
+                (folder / part).symlink_to((origin / part).resolve(), target_is_directory=True)
     source = imagenet.load(folder)
     for part, index in source.indexes.items():
         per_class = np.bincount(index.labels.numpy())

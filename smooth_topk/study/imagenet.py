@@ -173,12 +173,14 @@ def _random_crop(image: Tensor, down: Tensor, right: Tensor, flip: bool) -> Tens
 
 
 def _centre(image: Tensor) -> Tensor:
-    top, left = (image.shape[1] - CROP) // 2, (image.shape[2] - CROP) // 2
-    return image[:, top : top + CROP, left : left + CROP]
+    from smooth_topk.study.vision import v2
+
+    return v2.functional.center_crop(image, CROP)
 
 
 def _ten_crops(image: Tensor) -> Tensor:
     """Returns the four corners and the centre, then the same mirrored, (10, 3, 224, 224)."""
     from smooth_topk.study.vision import v2
 
-    return torch.stack(v2.functional.ten_crop(image, CROP))
+    five = torch.stack(v2.functional.five_crop(image, CROP))
+    return torch.cat((five, five.flip(-1)))
