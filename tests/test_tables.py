@@ -157,3 +157,14 @@ def test_a_shown_table_typesets_losses_and_sets_apart_what_was_not_run():
 
 def test_any_table_can_be_shown_and_its_text_is_escaped():
     assert "a &lt; b" in tables.show(pd.DataFrame({"a < b": [1.0]})).to_html()
+
+
+def test_two_tables_on_one_page_do_not_share_their_styles():
+    first, second = (tables.show(tables.noise_table(given)).uuid for given in (runs(), runs(run(0.6))))
+    assert first != second
+
+
+def test_a_loss_that_was_not_run_keeps_its_column():
+    table = tables.noise_table(runs(run(0.6, loss="smooth", tau=0.2)))
+    assert list(table["top-5 accuracy (%)"]["ours"]) == ["CE", "L_{5,0.2}"]
+    assert (table["top-5 accuracy (%)"]["ours"]["CE"] == "not run").all()

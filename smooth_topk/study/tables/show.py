@@ -1,5 +1,6 @@
 """A table as a notebook shows it: losses typeset, what was not run set apart, the index aligned with its cells."""
 
+import hashlib
 import re
 from html import escape
 
@@ -18,7 +19,9 @@ def show(table: pd.DataFrame) -> Styler:
     Args:
         table: one of this package's tables, or any other.
     """
-    styled = table.style.format(escape=None, precision=4).set_uuid("table")
+    # Styles are found by this name: tables on one page need their own, and the same table must give the same bytes.
+    name = hashlib.sha256(table.to_csv().encode()).hexdigest()[:8]
+    styled = table.style.format(escape="html", precision=4).set_uuid(name)
     for axis, index in (("columns", table.columns), ("index", table.index)):
         styled = styled.format_index(typeset, axis=axis, level=list(range(index.nlevels)))
     return styled.map(lambda cell: GREY if cell in (NOT_RUN, NOT_IN_PAPER) else "")

@@ -103,9 +103,10 @@ def size_name(size) -> str:
 
 
 def _losses(paper: pd.DataFrame, runs: pd.DataFrame) -> dict[str, list[str]]:
-    """The columns of each side; with nothing run, ours are the paper's, and say so in every cell."""
-    printed = list(dict.fromkeys(paper["loss"]))
-    return {PAPER: printed, OURS: sorted(set(loss_names(runs))) or printed}
+    """The columns of each side; a kind of loss that was not run has the paper's name in ours, and says so below."""
+    printed, ours = list(dict.fromkeys(paper["loss"])), set(loss_names(runs))
+    kinds = {name[0] for name in ours}
+    return {PAPER: printed, OURS: sorted(ours | {name for name in printed if name[0] not in kinds})}
 
 
 def _by_loss(paper, runs, column, value, which, metrics):
