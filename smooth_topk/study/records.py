@@ -14,6 +14,7 @@ import errno
 import fcntl
 import io
 import json
+import math
 import os
 import warnings
 from collections.abc import Sequence
@@ -161,8 +162,8 @@ def _column(texts: list[str], kind: type) -> pd.Series:
 
 
 def _to_text(value) -> str:
-    """Numbers keep every digit; None is blank; one row is one line."""
-    if value is None or value is pd.NA:
+    """Numbers keep every digit; None and NaN are blank; one row is one line."""
+    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, str):
         return " ".join(value.splitlines())

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor, nn
+from torch import Tensor
 from tqdm.auto import tqdm
 
 from smooth_topk.study.checkpoints import load_checkpoint, random_state, restore_random_state, save_checkpoint
@@ -24,6 +24,7 @@ from smooth_topk.study.machine import describe_machine
 from smooth_topk.study.models import build_model
 from smooth_topk.study.run_config import RunConfig
 from smooth_topk.study.schedules import learning_rate_at, loss_at, tau_at
+from smooth_topk.study.shared_batch_norm import share_batch_norm
 
 logger = logging.getLogger(__name__)
 LOOK_EVERY = 16  # steps between two looks at the loss and at the other processes, where looking makes the device wait
@@ -70,7 +71,9 @@ class Run:
         self.stop = StopRequest()
         self.progress = Progress()
         _seed_everything(config.seed)
-        self.network = _synchronised(build_model(config.model, data.num_classes), fabric)
+        self.network = build_model(config.model, data.num_classes)
+        if fabric.world_size > 1:
+            self.network = share_batch_norm(self.network, fabric.device)
         self.optimizer = torch.optim.SGD(
             self.network.parameters(),
             lr=config.learning_rate,
@@ -319,20 +322,6 @@ def _seed_everything(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - the global generator is what a library might draw from
     torch.manual_seed(seed)
-
-
-def _synchronised(network: nn.Module, fabric: Fabric) -> nn.Module:
-    """Makes batch normalisation see the global batch. Torch does so on GPUs only; CPU processes keep their own."""
-    if fabric.world_size == 1:
-        return network
-    if fabric.device.type == "cuda":
-        return nn.SyncBatchNorm.convert_sync_batchnorm(network)
-    if any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in network.modules()):
-        logger.warning(
-            "Batch normalisation on %d CPU processes uses the statistics of each process's share of the batch.",
-            fabric.world_size,
-        )
-    return network
 
 
 def _epoch_line(config: RunConfig, row: dict) -> str:

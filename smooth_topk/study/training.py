@@ -129,6 +129,11 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, ValueError, LockHeldError, OutOfMemoryError) as error:
         logger.error("%s", error)
         return 1
+    except RuntimeError:
+        if not torch.distributed.is_initialized():
+            raise
+        logger.exception("The processes of the run lost each other; start them again to go on from the checkpoint.")
+        return 1
     if int(os.environ.get("RANK", 0)) == 0:
         print(json.dumps(record))
     return 0
