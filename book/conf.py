@@ -13,7 +13,6 @@ extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
-    "sphinx.ext.viewcode",
     "sphinx_design",
     "sphinx_copybutton",
     "sphinxcontrib.bibtex",
@@ -33,7 +32,8 @@ bibtex_bibfiles = ["references.bib"]
 default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_default_options = {"members": True, "show-inheritance": False}
+autodoc_preserve_defaults = True
+autodoc_class_signature = "mixed"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
@@ -45,12 +45,17 @@ html_css_files = ["book.css"]
 html_favicon = "_static/favicon.svg"
 html_logo = "_static/logo.svg"
 html_last_updated_fmt = None
+html_show_copyright = False
+html_context = {"default_mode": "auto"}  # light or dark as the reader's system
 # Summaries of search results are fetched page by page, which a browser refuses for a book opened from a folder.
 html_show_search_summary = False
 html_theme_options = {
     "home_page_in_toc": True,
     "logo": {"text": "Smooth Top-k", "alt_text": ""},
+    "navbar_persistent": [],
     "navigation_with_keys": False,
+    # The landing page and the explorer take the whole width.
+    "secondary_sidebar_items": {"**": ["page-toc.html"], "index": [], "explorer": []},
     "show_toc_level": 2,
     "use_download_button": True,
     "use_fullscreen_button": False,

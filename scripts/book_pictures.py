@@ -11,7 +11,7 @@ from smooth_topk.study import figures
 from smooth_topk.study.notebook import use_style
 from smooth_topk.study.records import RESULT_TYPES, read_runs
 
-SIZE = {"figsize": (4.6, 3.4)}
+SIZE = {"figsize": (3.9, 3.1)}
 OTHER_SCORES = [6.1, 5.0, 4.5, 3.2, 2.4, 0.6, -0.5, -1.4, -2.6]  # those the explorer starts with
 
 
@@ -49,7 +49,7 @@ def derivative_shares(taus: list[float], *, k: int = 5, classes: int = 100, samp
 
 
 def _loss():
-    table = figures.loss_curve_table(torch.tensor(OTHER_SCORES), k=5, taus=[0.1, 1.0, 3.0], cross_entropy=False)
+    table = figures.loss_curve_table(torch.tensor(OTHER_SCORES), k=5, taus=[0.01, 0.5, 2.0], cross_entropy=False)
     return figures.loss_curves(table, ax=figures.new_axes(**SIZE))
 
 

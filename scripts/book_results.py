@@ -5,10 +5,12 @@ files says "not run".
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
+from functools import partial
 from html import escape
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -21,13 +23,15 @@ SETTINGS = [field.name for field in fields(RunConfig) if field.name != "seed"]
 LOSS = ["loss", "k", "tau", "margin", "tau_final"]
 TUNED = ["learning_rate", "weight_decay"]
 CONDITIONS = ("device", "cpu", "machine", "threads", "batch", "batch_size", "k")
+TIMES = ["algorithm", "direction", "n", "seconds"]
+STABILITY = ["algorithm", "dtype", "tau", "stable"]
 OPENING = """# Results
 
 The paper's numbers stand beside ours. Accuracies are in percent, times in seconds; a cell of ours is the mean over
 seeds, with the standard deviation and the number of seeds. **Every number comes from a CSV file** in `book/results`:
 the paper's from `paper/`, ours with machine, versions and date. What is not in these files was not run, and says so.
-The chapters explain the experiments; [the last one](chapters/14_paper_versus_ours) comments on each table.
 """
+COMMENTED = "[Paper versus ours](chapters/14_paper_versus_ours) comments on each table.\n"
 
 
 def results_page(folder: Path, chapters: set[str] = frozenset()) -> str:
@@ -37,34 +41,51 @@ def results_page(folder: Path, chapters: set[str] = frozenset()) -> str:
         folder: book/results.
         chapters: names of the chapters in this book; the page links to no other.
     """
+    opening = OPENING + (COMMENTED if "14_paper_versus_ours" in chapters else "")
+    return "\n\n".join([opening, *(_shown(section) for section in _sections(folder))])
+
+
+class Section(NamedTuple):
+    """One table of the paper."""
+
+    title: str
+    groups: Iterable[pd.DataFrame]  # our rows, one table each
+    empty: pd.DataFrame  # the same columns without a row
+    table: Callable[[pd.DataFrame], pd.DataFrame]
+
+
+def _sections(folder: Path) -> list[Section]:
     runs, epochs = read_runs(folder), read_epochs(folder)
     runs = runs.reindex(columns=[*runs, *(name for name in RESULT_TYPES if name not in runs)])
-    opening = OPENING
-    if "14_paper_versus_ours" not in chapters:
-        opening = opening[: opening.rindex("The chapters explain")]
-    parts = [opening, _trainings(runs, epochs), _measurements(folder)]
-    return "\n\n".join(parts)
+    steady = runs[runs["tau_final"].isna()]
+    noisy = steady[steady["train_size"].isna() & (steady["margin"] == 1)]
+    small = steady[(steady["noise_level"] == 0) & (steady["margin"] == 1)]
+    whole = steady[(steady["noise_level"] == 0) & steady["train_size"].isna()]
 
+    def training(title: str, groups: Iterable[pd.DataFrame], table: Callable) -> Section:
+        return Section(title, groups, runs.iloc[:0], table)
 
-def _trainings(runs: pd.DataFrame, epochs: pd.DataFrame) -> str:
-    plain = runs[runs["noise_level"] == 0]
-    whole = plain[plain["train_size"].isna()]
-    steady = whole[whole["tau_final"].isna()]
-    small = plain[plain["tau_final"].isna() & (plain["margin"] == 1)]
-    noisy_settings = runs[runs["train_size"].isna() & runs["tau_final"].isna() & (runs["margin"] == 1)]
-    sections = [
-        ("Tables 1 and 9: noisy labels, a label of the same superclass",
-         _noise_groups(noisy_settings, "superclass"), lambda part: tables.noise_table(part, grouping="superclass")),
-        ("Tables 1 and 9 with the noise of the authors' public code: five consecutive labels",
-         _noise_groups(noisy_settings, "index_blocks"), lambda part: tables.noise_table(part, grouping="index_blocks")),
-        ("Table 2: small training sets",
-         _groups(small, [*LOSS, "train_size"]), tables.small_data_table),
-        ("Table 6: the temperature",
-         _groups(steady[steady["margin"] == 1], LOSS), lambda part: tables.temperature_table(part, epochs)),
-        ("Table 7: the margin, k = 1", _groups(steady, LOSS), lambda part: tables.margin_table(part, k=1)),
-        ("Table 8: the margin, k = 5", _groups(steady, LOSS), lambda part: tables.margin_table(part, k=5)),
+    return [
+        training("Tables 1 and 9: noisy labels, drawn from the same superclass",
+                 _noise_groups(noisy, "superclass"), partial(tables.noise_table, grouping="superclass")),
+        training("Tables 1 and 9, with the noise of the authors' public code: five consecutive labels",
+                 _noise_groups(noisy, "index_blocks"), partial(tables.noise_table, grouping="index_blocks")),
+        training("Table 2: small training sets", _groups(small, [*LOSS, "train_size"]), tables.small_data_table),
+        _speed(folder, "Table 3: time of the forward pass", "forward"),
+        _speed(folder, "Table 4: time of the backward pass", "backward"),
+        Section("Table 5: stability of the forward pass", _measured(folder, STABILITY), pd.DataFrame(columns=STABILITY),
+                tables.stability_table),
+        training("Table 6: the temperature", _groups(whole[whole["margin"] == 1], LOSS),
+                 partial(tables.temperature_table, epochs=epochs)),
+        training("Table 7: the margin, k = 1", _groups(whole, LOSS), partial(tables.margin_table, k=1)),
+        training("Table 8: the margin, k = 5", _groups(whole, LOSS), partial(tables.margin_table, k=5)),
     ]  # fmt: skip
-    return "\n\n".join(_section(title, groups, runs.iloc[:0], table) for title, groups, table in sections)
+
+
+def _speed(folder: Path, title: str, direction: str) -> Section:
+    parts = [part[part["direction"] == direction] for part in _measured(folder, TIMES)]
+    table = partial(tables.speed_table, direction=direction)
+    return Section(title, [part for part in parts if len(part)], pd.DataFrame(columns=TIMES), table)
 
 
 def _noise_groups(runs: pd.DataFrame, grouping: str) -> Iterator[pd.DataFrame]:
@@ -82,9 +103,10 @@ def _groups(runs: pd.DataFrame, varied: list[str]) -> Iterator[pd.DataFrame]:
             yield part
 
 
-def _section(title: str, groups, empty: pd.DataFrame, table: Callable[[pd.DataFrame], pd.DataFrame]) -> str:
-    shown = [text for part in groups if (text := _group(part, table))]
-    return "\n\n".join([f"## {title}", *(shown or [_html(table(empty))])])
+def _shown(section: Section) -> str:
+    """A heading and our tables beside the paper's; the paper's alone where nothing was run."""
+    ours = [text for part in section.groups if (text := _group(part, section.table))]
+    return "\n\n".join([f"## {section.title}", *(ours or [_html(section.table(section.empty))])])
 
 
 def _group(part: pd.DataFrame, table: Callable[[pd.DataFrame], pd.DataFrame]) -> str:
@@ -94,6 +116,8 @@ def _group(part: pd.DataFrame, table: Callable[[pd.DataFrame], pd.DataFrame]) ->
     except ValueError:
         pieces = [piece for _, piece in part.groupby(TUNED, sort=True)] if len(part) > 1 else []
         return "\n\n".join(_group(piece, table) for piece in pieces if len(piece) < len(part))
+    if "dataset" not in part:
+        return f"Ours: {_where(part)}\n\n{_html(shown)}"
     if not shown.astype(str).apply(lambda column: column.str.contains("seed")).to_numpy().any():
         return ""
     return f"{_origin(part)}\n\n{_html(shown)}"
@@ -115,27 +139,7 @@ def _where(part: pd.DataFrame) -> str:
     return f"{'; '.join(sorted(names))}{span}."
 
 
-def _measurements(folder: Path) -> str:
-    """Tables 3, 4 and 5 from whichever files hold times or stability."""
-    times = _with_columns(folder, ["algorithm", "direction", "n", "seconds"])
-    stability = _with_columns(folder, ["algorithm", "dtype", "tau", "stable"])
-    sections = []
-    for number, direction in ((3, "forward"), (4, "backward")):
-        rows = [part[part["direction"] == direction] for part in times]
-        rows = [part for part in rows if len(part)]
-        empty = pd.DataFrame(columns=["algorithm", "direction", "n", "seconds"])
-        shown = [f"{_where(part)}\n\n{_html(tables.speed_table(part, direction))}" for part in rows]
-        sections.append(f"## Table {number}: time of the {direction} pass")
-        sections += shown or [_html(tables.speed_table(empty, direction))]
-    sections.append("## Table 5: stability of the forward pass")
-    empty = pd.DataFrame(columns=["algorithm", "dtype", "tau", "stable"])
-    sections += [f"{_where(part)}\n\n{_html(tables.stability_table(part))}" for part in stability] or [
-        _html(tables.stability_table(empty))
-    ]
-    return "\n\n".join(sections)
-
-
-def _with_columns(folder: Path, columns: list[str]) -> list[pd.DataFrame]:
+def _measured(folder: Path, columns: list[str]) -> list[pd.DataFrame]:
     """Our measurements that have these columns, one table for each machine, batch size and k of each file."""
     found = []
     for path in sorted(folder.glob("*.csv")):

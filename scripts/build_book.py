@@ -8,9 +8,8 @@ folder and takes the place of the old one when it is whole; a warning of Sphinx 
 """
 
 import argparse
-import inspect
+import ast
 import os
-import pkgutil
 import re
 import shutil
 import subprocess
@@ -18,14 +17,11 @@ import sys
 import tempfile
 import time
 from fnmatch import fnmatch
-from importlib import import_module
 from pathlib import Path
 
 from book_chapters import prepare_chapter
 from book_pictures import draw_pictures
 from book_results import results_page
-
-import smooth_topk.study
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("*.md", "*.bib", "conf.py", "_static", "_templates")
@@ -96,24 +92,23 @@ def without_empty_parts(index: str, names: set[str]) -> str:
     return re.sub(r"```\{toctree\}\n(:.*\n)*\n```\n+", "", index)
 
 
-def study_reference() -> str:
-    """The reference of smooth_topk.study: one section a module that has public functions or classes."""
+def study_reference(package: Path = ROOT / "smooth_topk" / "study") -> str:
+    """The reference of smooth_topk.study: one section a module that has documented functions or classes."""
     lines = ["# API of the study", "", "What the chapters use: `smooth_topk.study`, needs the extra `study`.", ""]
-    for found in pkgutil.walk_packages(smooth_topk.study.__path__, "smooth_topk.study."):
-        module = import_module(found.name)
-        members = [name for name, value in vars(module).items() if is_public(name, value, module)]
+    for path in sorted(package.rglob("*.py")):
+        members = public_names(path)
         if members:
-            short = found.name.removeprefix("smooth_topk.study.")
-            lines += [f"## {short}", "", "```{eval-rst}", f".. automodule:: {found.name}"]
+            name = ".".join(path.relative_to(package).with_suffix("").parts)
+            lines += [f"## {name}", "", "```{eval-rst}", f".. automodule:: smooth_topk.study.{name}"]
             lines += [f"   :members: {', '.join(members)}", "```", ""]
     return "\n".join(lines)
 
 
-def is_public(name: str, value: object, module) -> bool:
-    """Whether a module itself defines this documented function or class for others."""
-    if name.startswith("_") or not (inspect.isfunction(value) or inspect.isclass(value)):
-        return False
-    return value.__module__ == module.__name__ and bool(value.__doc__)
+def public_names(path: Path) -> list[str]:
+    """The functions and classes a module defines for others, in its order."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    definitions = [node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    return [node.name for node in definitions if not node.name.startswith("_") and ast.get_docstring(node)]
 
 
 def swap(new: Path, place: Path, aside: Path) -> None:

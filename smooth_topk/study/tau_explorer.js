@@ -378,10 +378,18 @@ function read(model) {
   };
 }
 
+let lastId = 0;
+
+/** A label, its input below it, and the value at the end of the label's line. */
+function labelled(text, symbol, input, ...value) {
+  input.id = `tau-explorer-${(lastId += 1)}`;
+  return element("div", { class: "control" }, element("label", { for: input.id }, text, " ", element("i", {}, symbol)), ...value, input);
+}
+
 function control(text, symbol, attributes, parse, describe, onInput) {
   const input = element("input", { type: "range", ...attributes });
-  const output = element("output");
-  const node = element("label", { class: "control" }, element("span", {}, text, " ", element("i", {}, symbol)), output, input);
+  const output = element("span", { class: "value" });
+  const node = labelled(text, symbol, input, output);
   input.addEventListener("input", () => onInput(parse(input.valueAsNumber)));
   const update = (position, value) => {
     if (input.valueAsNumber !== position) input.value = position;
@@ -393,8 +401,8 @@ function control(text, symbol, attributes, parse, describe, onInput) {
 
 function panel(title, note, className = "") {
   const svg = element("svg", { height: HEIGHT, class: className });
-  const caption = element("figcaption", {}, element("strong", {}, title), element("span", { class: "note" }, ...note));
-  return { svg, caption, node: element("figure", { class: "panel" }, caption, svg) };
+  const caption = element("div", { class: "caption" }, element("b", {}, title), element("span", { class: "note" }, ...note));
+  return { svg, caption, node: element("div", { class: "panel" }, caption, svg) };
 }
 
 const key = (name, text) => element("span", { class: `key ${name}` }, text);
@@ -425,7 +433,7 @@ export function render({ model, el }) {
   const reset = element("button", { type: "button" }, "Start again");
   reset.addEventListener("click", () => set({ scores: start.scores, label: start.label, k: start.k, tau: start.tau, margin: start.margin }));
 
-  const scores = panel("Scores", ["filled: the top k · drag a bar or use the arrow keys"], "scores");
+  const scores = panel("Scores", ["filled: the top k · drag, or use arrow keys"], "scores");
   const loss = panel("Loss", [key("smooth", "smooth"), key("hard", "hard"), key("cross", "cross-entropy")]);
   const gradient = panel("Gradient", [], "gradient");
   const probability = panel("Top-k probability", [key("smooth", "in the top k, at τ"), key("cross", "softmax")]);
@@ -435,7 +443,7 @@ export function render({ model, el }) {
     "div",
     { class: "tau-explorer", role: "group", "aria-label": "Tau explorer" },
     element("style", {}, STYLE),
-    element("div", { class: "controls" }, tau.node, k.node, margin.node, element("label", { class: "control" }, element("span", {}, "True class ", element("i", {}, "y")), label)),
+    element("div", { class: "controls" }, tau.node, k.node, margin.node, labelled("True class", "y", label)),
     element("div", { class: "presets" }, ...presets, reset),
     summary,
     element("div", { class: "panels" }, scores.node, loss.node, gradient.node, probability.node),
@@ -522,18 +530,19 @@ const STYLE = `
   --paper: var(--pst-color-background, var(--jp-layout-color0, #fff));
   --soft: color-mix(in srgb, var(--ink) 62%, var(--paper));
   --line: color-mix(in srgb, var(--ink) 16%, var(--paper));
-  --smooth: #1668c7; --hard: #c25a00; --true: #9b2d86;
+  --smooth: #1f6fb4; --hard: #a3541a; --true: #9b2d86;
   container-type: inline-size; color: var(--ink); background: var(--paper);
   font: 14px/1.4 system-ui, sans-serif; margin: 0.5rem 0 1rem;
 }
 [data-theme="dark"] .tau-explorer, [data-jp-theme-light="false"] .tau-explorer {
-  --smooth: #6fb3ff; --hard: #ffab5e; --true: #f093dd;
+  --smooth: #6fb3ff; --hard: #f0a468; --true: #f093dd;
 }
 .tau-explorer .controls { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 9.5rem), 1fr)); gap: 0.5rem 1.25rem; }
 .tau-explorer .control { display: grid; grid-template-columns: 1fr auto; align-items: center; gap: 0 0.5rem; margin: 0; font-size: 0.95em; }
+.tau-explorer .control label { margin: 0; font: inherit; }
 .tau-explorer .control input, .tau-explorer .control select { grid-column: 1 / -1; width: 100%; height: 1.9rem; margin: 0; accent-color: var(--smooth); font: inherit; color: var(--ink); background: var(--paper); }
 .tau-explorer .control select { border: 1px solid var(--line); border-radius: 4px; }
-.tau-explorer .control output { font-variant-numeric: tabular-nums; font-weight: 600; }
+.tau-explorer .control .value { font-variant-numeric: tabular-nums; font-weight: 600; }
 .tau-explorer i { font-family: "STIX Two Math", "Cambria Math", Georgia, serif; }
 .tau-explorer .presets { display: flex; flex-wrap: wrap; gap: 0.4rem; margin: 0.6rem 0; }
 .tau-explorer button { font: inherit; font-size: 0.88em; color: var(--ink); background: transparent; border: 1px solid color-mix(in srgb, var(--ink) 30%, var(--paper)); border-radius: 999px; padding: 0.15rem 0.75rem; min-height: 1.9rem; cursor: pointer; }
@@ -544,11 +553,11 @@ const STYLE = `
 @container (min-width: 620px) { .tau-explorer .panels { grid-template-columns: repeat(2, minmax(0, 1fr)); } }
 .tau-explorer .panel { margin: 0; min-width: 0; }
 .tau-explorer .panel svg { display: block; max-width: 100%; overflow: visible; }
-.tau-explorer figcaption { display: flex; flex-wrap: wrap; gap: 0 0.7rem; align-items: baseline; margin: 0; text-align: left; font-size: 1em; color: var(--ink); }
+.tau-explorer .caption { display: flex; flex-wrap: wrap; gap: 0 0.7rem; align-items: baseline; margin: 0; text-align: left; font-size: 1em; color: var(--ink); }
 .tau-explorer .note { flex: 1 1 0; min-width: 12rem; display: flex; flex-wrap: wrap; gap: 0 0.9rem; color: var(--soft); font-size: 0.88em; }
 .tau-explorer .share { font-weight: 600; }
 .tau-explorer .key::before { content: ""; display: inline-block; width: 1.7em; margin-right: 0.35em; vertical-align: 0.25em; border-top: 3px solid var(--smooth); }
-.tau-explorer .key.hard::before { height: 3px; border: 0; background: repeating-linear-gradient(90deg, var(--hard) 0 7px, transparent 7px 10px, var(--hard) 10px 12px, transparent 12px 15px); }
+.tau-explorer .key.hard::before { border-top: 3px dotted var(--hard); }
 .tau-explorer .key.cross::before { border-top: 2px dashed var(--ink); }
 .tau-explorer text { fill: var(--soft); font: 11px system-ui, sans-serif; font-variant-numeric: tabular-nums; }
 .tau-explorer text.value { font-size: 10px; fill: var(--ink); }
@@ -559,7 +568,7 @@ const STYLE = `
 .tau-explorer .true-line { stroke: var(--true); stroke-width: 1.5; opacity: 0.6; }
 .tau-explorer .curve { fill: none; stroke-width: 2; }
 .tau-explorer .curve.smooth { stroke: var(--smooth); stroke-width: 3; }
-.tau-explorer .curve.hard { stroke: var(--hard); stroke-dasharray: 9 3 2 3; }
+.tau-explorer .curve.hard { stroke: var(--hard); stroke-width: 2.5; stroke-dasharray: 0.1 5; stroke-linecap: round; }
 .tau-explorer .curve.cross { stroke: var(--ink); stroke-dasharray: 6 4; }
 .tau-explorer line.curve.cross { stroke-dasharray: 4 2; }
 .tau-explorer .dot { stroke: var(--paper); stroke-width: 1.5; }
@@ -567,7 +576,7 @@ const STYLE = `
 .tau-explorer .dot.hard { fill: var(--hard); }
 .tau-explorer .dot.cross { fill: var(--ink); }
 .tau-explorer .fill { opacity: 0.85; }
-.tau-explorer .outline.hard { fill: none; stroke: var(--hard); stroke-width: 1.5; stroke-dasharray: 9 3 2 3; }
+.tau-explorer .outline.hard { fill: none; stroke: var(--hard); stroke-width: 2; stroke-dasharray: 0.1 4; stroke-linecap: round; }
 .tau-explorer .score { cursor: ns-resize; touch-action: pan-x; outline: none; --bar: var(--soft); }
 .tau-explorer .score.true { --bar: var(--true); }
 .tau-explorer .score .grip { fill: transparent; }

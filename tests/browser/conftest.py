@@ -1,11 +1,15 @@
-"""One Chromium for the browser tests of a worker; a page that records what went wrong on it."""
+"""One Chromium for the browser tests of a worker, a page that records what went wrong on it, and one small book."""
 
+import fcntl
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbformat import v4
 from playwright.sync_api import Browser, Page, sync_playwright
 
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
@@ -72,3 +76,62 @@ def screenshots() -> Path:
     folder = ROOT / "runs" / "screenshots"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def book(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """The real book with two small chapters, built once for all workers."""
+    shared = tmp_path_factory.getbasetemp() if worker_id == "master" else tmp_path_factory.getbasetemp().parent
+    folder = shared / "small_book"
+    with open(shared / "small_book.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "html").exists():
+            write_small_chapters(folder / "notebooks")
+            sys.path.insert(0, str(ROOT / "scripts"))
+            from build_book import main
+
+            assert main(["--notebooks", str(folder / "notebooks"), "--output", str(folder / "html")]) == 0
+    return folder / "html"
+
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+STATE = "application/vnd.jupyter.widget-state+json"
+
+
+def write_small_chapters(folder: Path) -> None:
+    """Two executed notebooks as run_study.py leaves them: maths, links, a slider and an explorer."""
+    folder.mkdir(parents=True)
+    first = v4.new_notebook(
+        cells=[
+            v4.new_markdown_cell("# 0 · Start here\n\n**Question.** What is $L_{k,\\tau}$?"),
+            v4.new_code_cell("1 + 1", outputs=[v4.new_output("execute_result", data={"text/plain": "2"})]),
+            v4.new_markdown_cell(
+                "$$\nL = \\tau \\log \\sum_i e^{s_i/\\tau}\n$$\n\n"
+                "Next: [2](02_smoothing_with_tau.ipynb). [Notation](../book/notation.md)."
+            ),
+            v4.new_code_cell("slider", outputs=[widget_output("a", "FloatLogSlider()")]),
+        ]
+    )
+    second = v4.new_notebook(
+        cells=[
+            v4.new_markdown_cell("# 2 · Smoothing with tau\n\nMove it."),
+            v4.new_code_cell("TauExplorer(tau=0.1)", outputs=[widget_output("b", "TauExplorer(tau=0.1)")]),
+        ]
+    )
+    state = {"tau": 0.1, "k": 2, "margin": 1.0, "scores": [1.0, 2.0, 3.0, 0.5], "label": 0, "names": []}
+    second.metadata["widgets"] = {STATE: {"state": {"b": {"state": state}}, "version_major": 2, "version_minor": 0}}
+    for name, notebook in (("00_start_here", first), ("02_smoothing_with_tau", second)):
+        notebook.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
+        notebook.metadata["smooth_topk"] = {
+            "profile": "smoke",
+            "machine": "A processor (Linux, 2 cores, no GPU)",
+            "date": "2026-02-03T04:05:06+00:00",
+            "seconds": 12.3,
+            "versions": {"smooth_topk": "0.1.0", "torch": "2.13.0"},
+        }
+        nbformat.write(notebook, folder / f"{name}.ipynb")
+
+
+def widget_output(model: str, text: str) -> nbformat.NotebookNode:
+    view = {"model_id": model, "version_major": 2, "version_minor": 0}
+    return v4.new_output("display_data", data={"text/plain": text, WIDGET: view})

@@ -1,0 +1,197 @@
+"""The built book as a reader opens it: by double click, from a folder, without a network."""
+
+import re
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.slow
+CURVE = ".tau-explorer .curve.smooth"
+TAU = '.tau-explorer input[name="tau"]'
+PHONE = {"width": 390, "height": 844}
+
+
+class Links(HTMLParser):
+    """Where a page points to, and the places on it that can be pointed at."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.targets: list[str] = []
+        self.places: set[str] = set()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self.places |= {value for name in ("id", "name") if (value := values.get(name))}
+        self.targets += [value for name in ("href", "src") if (value := values.get(name)) and tag != "iframe"]
+
+
+links_of = cache(Links)
+
+
+def pages(book: Path) -> list[Path]:
+    return sorted(path for path in book.rglob("*.html") if "_static" not in path.parts)
+
+
+def settled(page: Page, path: Path) -> Page:
+    """Opens a page and waits for its scripts, maths included."""
+    page.goto(path.as_uri())
+    page.wait_for_load_state("load")
+    page.evaluate("() => window.MathJax?.startup?.promise?.then(() => null)")
+    return page
+
+
+def redraw(page: Page) -> None:
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
+
+
+def test_every_page_opens_without_errors_and_asks_no_other_host(book, watched):
+    for path in pages(book):
+        settled(watched.page, path)
+        assert watched.page.title(), path
+    watched.assert_clean()
+
+
+def test_every_internal_link_leads_to_a_page_and_a_place_on_it(book):
+    broken = []
+    for path in pages(book):
+        for target in links_of(path).targets:
+            url = urlsplit(target)
+            if url.scheme or url.netloc or target in ("#", ""):
+                continue
+            file = (path.parent / unquote(url.path)).resolve() if url.path else path
+            missing_place = (
+                file.suffix == ".html"
+                and url.fragment
+                and file.exists()
+                and (unquote(url.fragment) not in links_of(file).places)
+            )
+            if not file.exists() or missing_place:
+                broken.append(f"{path.relative_to(book)} -> {target}")
+    assert not broken
+
+
+def test_no_page_loads_a_script_a_style_or_a_font_from_another_host(book):
+    for path in pages(book):
+        text = path.read_text(encoding="utf-8")
+        assert not re.findall(r'<(?:script|link|img|iframe)[^>]+(?:src|href)="(?:https?:)?//', text), path
+
+
+def test_every_chapter_says_which_profile_machine_and_date_made_its_outputs(book, watched):
+    note = settled(watched.page, book / "chapters" / "00_start_here.html").locator(".provenance")
+    expect(note).to_contain_text("profile smoke · A processor (Linux, 2 cores, no GPU) · 3 February 2026 · 12 s")
+    expect(note).to_contain_text("The numbers of a smoke run mean nothing")
+
+
+def test_maths_is_typeset(book, watched):
+    page = settled(watched.page, book / "chapters" / "00_start_here.html")
+    expect(page.locator("article mjx-container")).to_have_count(2)
+    assert "\\tau" not in page.locator("article").inner_text()
+
+
+def test_a_slider_without_a_kernel_leaves_a_sentence_and_an_explorer_stays_alive(book, watched):
+    page = settled(watched.page, book / "chapters" / "00_start_here.html")
+    expect(page.locator("article")).to_contain_text("Open this chapter in JupyterLab")
+    page = settled(page, book / "chapters" / "02_smoothing_with_tau.html")
+    expect(page.locator(TAU)).to_have_attribute("aria-valuetext", "tau 0.1")
+    expect(page.locator(".tau-explorer .score")).to_have_count(4)
+
+
+def test_the_curve_moves_when_the_tau_slider_is_moved_by_keyboard(book, watched):
+    page = settled(watched.page, book / "explorer.html")
+    before = page.locator(CURVE).get_attribute("d")
+    page.locator(TAU).focus()
+    for _ in range(30):
+        page.keyboard.press("ArrowLeft")
+    expect(page.locator(CURVE)).not_to_have_attribute("d", before)
+    expect(page.locator(TAU)).to_have_attribute("aria-valuetext", "tau 0.501")
+    watched.assert_clean()
+
+
+def test_the_curve_moves_when_the_tau_slider_is_moved_by_pointer(book, watched):
+    page = settled(watched.page, book / "explorer.html")
+    before = page.locator(CURVE).get_attribute("d")
+    box = page.locator(TAU).bounding_box()
+    page.mouse.click(box["x"] + 0.1 * box["width"], box["y"] + box["height"] / 2)
+    expect(page.locator(CURVE)).not_to_have_attribute("d", before)
+    expect(page.locator(".tau-explorer .share")).to_contain_text("2 of 10 derivatives (20 %)")
+
+
+def test_a_bar_is_dragged_by_pointer_and_the_loss_follows(book, watched):
+    page = settled(watched.page, book / "explorer.html")
+    bar, summary = page.locator(".tau-explorer .score").nth(8), page.locator(".tau-explorer .summary")
+    expect(summary).to_contain_text("outside the top 5")
+    bar.scroll_into_view_if_needed()
+    box = bar.locator(".handle").bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x, y - 60, steps=6)
+    page.mouse.up()
+    expect(summary).to_contain_text("inside the top 5")
+    assert float(bar.get_attribute("aria-valuenow")) > 4
+
+
+def test_a_bar_is_moved_by_keyboard_and_keeps_the_focus(book, watched):
+    page = settled(watched.page, book / "explorer.html")
+    bar = page.locator(".tau-explorer .score").nth(2)
+    bar.focus()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("PageUp")
+    expect(bar).to_have_attribute("aria-valuenow", "-0.3")
+    expect(bar).to_be_focused()
+    page.keyboard.press("End")
+    expect(bar).to_have_attribute("aria-valuetext", "10, in the top k")
+
+
+def test_the_presets_show_the_limits(book, watched):
+    page = settled(watched.page, book / "explorer.html")
+    page.get_by_role("button", name="Cross-entropy").click()
+    expect(page.locator(".tau-explorer .summary")).to_contain_text("smooth 5.09 · hard 4.6 · cross-entropy 5.09")
+    page.get_by_role("button", name="Start again").click()
+    expect(page.locator(TAU)).to_have_attribute("aria-valuetext", "tau 1")
+
+
+def test_every_control_of_the_explorer_has_a_name_and_the_result_is_announced(book, watched):
+    page = settled(watched.page, book / "explorer.html")
+    for name in ("Temperature", "Guesses", "Margin"):
+        expect(page.get_by_role("slider", name=name)).to_have_count(1)
+    expect(page.get_by_role("combobox", name="True class")).to_have_count(1)
+    expect(page.get_by_role("slider", name="Score of class")).to_have_count(10)
+    expect(page.get_by_role("img", name="Gradient: 10 of 10 derivatives")).to_have_count(1)
+    expect(page.get_by_role("status")).to_contain_text("10 of 10 derivatives")
+
+
+def test_the_explorer_follows_the_dark_mode_of_the_page(book, watched):
+    page = settled(watched.page, book / "explorer.html")
+    colour = "() => getComputedStyle(document.querySelector('.tau-explorer .curve.smooth')).stroke"
+    light = page.evaluate(colour)
+    page.evaluate("() => { document.documentElement.dataset.theme = 'dark'; }")
+    assert page.evaluate(colour) != light
+
+
+def test_search_finds_the_loss_in_a_book_opened_from_a_folder(book, watched):
+    page = watched.page
+    page.goto((book / "search.html").as_uri() + "?q=smooth_topk_loss")
+    expect(page.locator("#search-results li").first).to_be_visible(timeout=20_000)
+    watched.assert_clean()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_is_wider_than_a_phone_and_pictures_are_kept_to_look_at(book, chromium, screenshots, scheme):
+    context = chromium.new_context(color_scheme=scheme)
+    page = context.new_page()
+    for path in pages(book):
+        name = "-".join(path.relative_to(book).with_suffix("").parts)
+        for device, size in (("desktop", {"width": 1280, "height": 900}), ("phone", PHONE)):
+            page.set_viewport_size(size)
+            settled(page, path)
+            redraw(page)
+            if device == "phone":
+                assert page.evaluate("() => document.documentElement.scrollWidth") <= PHONE["width"], path
+            page.screenshot(path=screenshots / f"book-{name}-{device}-{scheme}.png")
+    context.close()

@@ -1,0 +1,123 @@
+"""A notebook in JupyterLab: run all cells, move sliders in the browser, and Python and figures follow."""
+
+import json
+import os
+import re
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat import v4
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.slow
+START = 120_000  # milliseconds until a kernel has started and imported torch on a busy machine
+CELLS = [
+    """
+from smooth_topk.study.tau_explorer import TauExplorer
+explorer = TauExplorer(tau=1.0)
+explorer
+""",
+    """
+import ipywidgets
+seen = ipywidgets.Label("Python waits")
+explorer.observe(lambda change: setattr(seen, "value", f"Python sees {change.new}"), "tau")
+button = ipywidgets.Button(description="Set tau to 10")
+button.on_click(lambda _: setattr(explorer, "tau", 10.0))
+ipywidgets.HBox([seen, button])
+""",
+    """
+from smooth_topk.study import controls
+controls.explore(lambda ax, tau: ax.plot([0, 1], [0, tau]), tau=0.1)
+""",
+]
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[str]:
+    """JupyterLab in an empty home, on a free port; gives the address of the notebook."""
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(source.strip()) for source in CELLS])
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(notebook, tmp_path / "small.ipynb")
+    settings = tmp_path / "settings" / "@jupyterlab" / "apputils-extension"
+    settings.mkdir(parents=True)
+    (settings / "notification.jupyterlab-settings").write_text(
+        json.dumps({"fetchNews": "false", "checkForUpdates": False})
+    )
+    folders = {
+        "HOME": tmp_path,
+        "JUPYTER_CONFIG_DIR": tmp_path / "config",
+        "JUPYTER_DATA_DIR": tmp_path / "share",
+        "JUPYTER_RUNTIME_DIR": tmp_path / "runtime",
+        "JUPYTERLAB_SETTINGS_DIR": tmp_path / "settings",
+        "JUPYTERLAB_WORKSPACES_DIR": tmp_path / "workspaces",
+        "IPYTHONDIR": tmp_path / "ipython",
+    }
+    environment = {**os.environ, **{name: str(path) for name, path in folders.items()}, "JUPYTER_PREFER_ENV_PATH": "1"}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    token = secrets.token_hex(8)
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--ServerApp.root_dir={tmp_path}"]
+    command += ["--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
+    command += [f"--IdentityProvider.token={token}"]
+    with open(tmp_path / "lab.log", "w") as log:
+        server = subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        wait_for(f"http://127.0.0.1:{port}/api?token={token}", server, tmp_path / "lab.log")
+        yield f"http://127.0.0.1:{port}/lab/tree/small.ipynb?token={token}"
+    finally:
+        server.terminate()  # JupyterLab ends its kernels with itself
+        server.wait(timeout=60)
+
+
+def wait_for(address: str, server: subprocess.Popen, log: Path) -> None:
+    deadline = time.monotonic() + START / 1000
+    while time.monotonic() < deadline:
+        assert server.poll() is None, log.read_text()
+        try:
+            urllib.request.urlopen(address, timeout=5).close()
+        except OSError:
+            time.sleep(0.5)
+        else:
+            return
+    raise AssertionError(log.read_text())
+
+
+def test_sliders_move_the_figures_and_python_both_ways(lab, watched, screenshots):
+    page = watched.page
+    watched.home = (lab.split("/lab/")[0], lab.split("/lab/")[0].replace("http", "ws"), "data:", "blob:")
+    page.goto(lab)
+    page.locator(".jp-NotebookPanel .jp-Cell").first.wait_for(timeout=START)
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_role("menuitem", name=re.compile("^Run All Cells")).click()
+
+    tau, curve = page.locator('.tau-explorer input[name="tau"]'), page.locator(".tau-explorer .curve.smooth")
+    curve.wait_for(timeout=START)
+    before = curve.get_attribute("d")
+    page.get_by_text("Python waits").wait_for(timeout=START)
+    tau.focus()
+    page.keyboard.press("ArrowLeft")
+    expect(curve).not_to_have_attribute("d", before)
+    expect(page.get_by_text("Python sees 0.977")).to_be_visible(timeout=START)
+
+    page.get_by_role("button", name="Set tau to 10").click()
+    expect(tau).to_have_attribute("aria-valuetext", "tau 10", timeout=START)
+
+    picture = page.locator(".jp-OutputArea-output img").last
+    picture.wait_for(timeout=START)
+    source = picture.get_attribute("src")
+    handle = page.locator(".jp-OutputArea-output .noUi-handle").first
+    handle.focus()
+    for _ in range(5):
+        handle.press("ArrowRight")
+    expect(picture).not_to_have_attribute("src", source, timeout=START)
+    page.screenshot(path=screenshots / "jupyterlab.png")
+    assert watched.external == []
