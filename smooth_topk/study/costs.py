@@ -16,20 +16,20 @@ MULTIPLY_ADDS = {  # millions per image, forward; 100 classes at 32 x 32, ResNet
     "resnet18": 1_814.1,
 }
 TRAINING_FACTOR = 3  # a backward pass costs about two forward passes
-# Millions of multiply-adds a second. One CPU thread: measured, see the rates in the text below.
+# Millions of multiply-adds a second, forward and backward. One CPU thread: measured, the best of several steps.
 CPU_RATES = {
     "small": 20_000,
-    "densenet40_12": 12_000,
-    "densenet40_40": 25_000,
+    "densenet40_12": 14_000,
+    "densenet40_40": 22_000,
     "densenet40_12_bc": 11_000,
-    "densenet40_40_bc": 30_000,
-    "resnet18": 27_000,
+    "densenet40_40_bc": 22_000,
+    "resnet18": 23_000,
 }
 # One GPU: the paper's day and a half on two Titan Xp for ResNet-18 on ImageNet (section 5.2) is 3.1e12 a second and
 # card. DenseNets and small nets move more memory per multiply-add: a third and a tenth of that are assumed.
 GPU_RATES = {name: 1_000_000 for name in MULTIPLY_ADDS} | {"resnet18": 3_100_000, "small": 300_000}
 ASSUMPTIONS = {
-    "cpu": "one thread of a 2020s server processor, nothing else running",
+    "cpu": "one thread of a server processor of the 2020s with nothing else to do",
     "gpu": "one Titan Xp as in the paper (ResNet-18 by its section 5.2; other networks assumed); not measured here",
 }
 
