@@ -1,8 +1,9 @@
-"""Launches the Triton kernels: scores (N, C) and labels (N,) in, losses (N,) and a RowState out, then the gradient.
+"""Launches the Triton kernels: scores (N, C) and labels (N,) in, losses (N,) and a state out, then the gradient.
 
-Same contract as `forward` and `backward` of row_loss.py, and the same state: either backward pass can follow either
-forward pass. Triton is an optional extra: it is imported when a kernel is first launched. Under torch.compile each
-launch is one operator, whose inside the compiler does not enter.
+The state is O(k) numbers a row: the k-th largest other score (N, 1), the coefficients of the tail's polynomial (N, k),
+the head's classes and the label (N, k + 1), and their derivatives (N, k + 1). Triton is an optional extra: it is
+imported when a kernel is first launched. Under torch.compile each launch is one operator, whose inside the compiler
+does not enter.
 """
 
 import contextlib
@@ -17,10 +18,11 @@ from torch import Tensor
 LARGEST_K = 32  # Newton's identities and Horner's rule in float64 stay within 1e-5 up to here
 LARGEST_FLOAT32_K = 8  # ... and in float32 up to here: they lose about 2**k in the worst case
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+OPTIONS = {"enable_fp_fusion": True}  # Horner's rule is all multiply-adds; Triton 3.10 would no longer fuse them
 TRITON_INSTALLED = find_spec("triton") is not None
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes")
 
-State = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # the losses, and a RowState
+State = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # losses, pivots, tails, indices, heads
 
 
 class Launch(NamedTuple):
@@ -42,13 +44,13 @@ def supports(scores: Tensor, k: int) -> bool:
 
 
 def forward(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -> State:
-    """Losses (N,) in float32 and the four tensors of a RowState; scores (N, C), any strides; labels (N,), int64."""
+    """Losses (N,) in float32 and the four tensors of the state; scores (N, C), any strides; labels (N,), int64."""
     launch = forward_operator if torch.compiler.is_compiling() else _launch_forward
     return launch(scores, labels, k, tau, margin)
 
 
 def backward(scores: Tensor, state: tuple[Tensor, ...], grad_loss: Tensor, k: int, tau: float) -> Tensor:
-    """Derivatives (N, C) in the scores' dtype from (pivot, tail, index, head) and those of the losses, (N,)."""
+    """Derivatives (N, C) in the scores' dtype, from the state of `forward` and the derivatives of the losses, (N,)."""
     launch = backward_operator if torch.compiler.is_compiling() else _launch_backward
     return launch(scores, *state, grad_loss, k, tau)
 
@@ -63,7 +65,7 @@ def _launch_forward(scores: Tensor, labels: Tensor, k: int, tau: float, margin: 
             forward_kernel[(len(losses),)](
                 scores, labels, *outputs,
                 scores.shape[1], *scores.stride(), labels.stride(0), exponent_scale(k, tau), tau, margin,
-                k=k, lanes=power_of_two(k), block=block, working=_triton_dtype(tails), num_warps=warps,
+                k=k, lanes=power_of_two(k), block=block, working=_triton_dtype(tails), num_warps=warps, **OPTIONS,
             )  # fmt: skip
     return outputs
 
@@ -81,7 +83,7 @@ def _launch_backward(
             backward_kernel[(rows, -(-classes // block))](
                 scores, grad_loss, pivot, tail, index, head, gradient,
                 classes, *scores.stride(), grad_loss.stride(0), *gradient.stride(), exponent_scale(k, tau),
-                k=k, lanes=power_of_two(k + 1), block=block, working=_triton_dtype(tail), num_warps=warps,
+                k=k, lanes=power_of_two(k + 1), block=block, working=_triton_dtype(tail), num_warps=warps, **OPTIONS,
             )  # fmt: skip
     return gradient
 

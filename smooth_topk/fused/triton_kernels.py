@@ -1,7 +1,7 @@
 """The pivot algorithm as two Triton kernels: one program a row forward, one program a block of a row backward.
 
 Scores are read once forward, and read once and written once backward; beside them only O(k) numbers a row move. The
-formulas are those of row_loss.py, in an order that suits a kernel:
+formulas are those of eager.py, in an order that suits a kernel:
 
 * the k largest scores are known only at the end of the row, so the power sums of the tail are kept relative to the
   k-th largest score so far, and shrink when it grows. All factors are at most one;
@@ -38,7 +38,7 @@ def forward_kernel(
     block: tl.constexpr,
     working: tl.constexpr,
 ):
-    """Losses (N,) and a RowState from scores (N, C), one program a row."""
+    """Losses (N,) and the state of the backward pass from scores (N, C), one program a row."""
     row = tl.program_id(0).to(tl.int64)
     row_scores = scores + row * row_stride
     label = tl.load(labels + row * label_stride)
@@ -111,15 +111,16 @@ def backward_kernel(
     polynomial = tl.load(coefficient + (k - 1)) + tl.zeros([block], working)
     for m in tl.static_range(1, k):
         polynomial = polynomial * u + tl.load(coefficient + (k - 1 - m))
+    derivative = (u * polynomial).to(tl.float32) * grad_loss
     row_gradient = gradient + row * gradient_row_stride
-    tl.store(row_gradient + column * gradient_class_stride, u * polynomial * grad_loss, mask=inside)
+    tl.store(row_gradient + column * gradient_class_stride, derivative, mask=inside)
 
     tl.debug_barrier()  # the next store overwrites places that other threads of this program have just written
     lane = tl.arange(0, lanes)
     place = tl.load(indices + row * (k + 1) + lane, mask=lane <= k, other=-1)
-    derivative = tl.load(heads + row * (k + 1) + lane, mask=lane <= k, other=0.0)
+    derivative = tl.load(heads + row * (k + 1) + lane, mask=lane <= k, other=0.0) * grad_loss
     here = (place >= start) & (place < start + block)
-    tl.store(row_gradient + place * gradient_class_stride, derivative * grad_loss, mask=here)
+    tl.store(row_gradient + place * gradient_class_stride, derivative, mask=here)
 
 
 @triton.jit
