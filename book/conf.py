@@ -54,8 +54,8 @@ html_theme_options = {
     "logo": {"text": "Smooth Top-k", "alt_text": ""},
     "navbar_persistent": [],
     "navigation_with_keys": False,
-    # The landing page and the explorer take the whole width.
-    "secondary_sidebar_items": {"**": ["page-toc.html"], "index": [], "explorer": []},
+    # Pictures, the explorer and wide tables take the whole width.
+    "secondary_sidebar_items": {"**": ["page-toc.html"], "index": [], "explorer": [], "results": []},
     "show_toc_level": 2,
     "use_download_button": True,
     "use_fullscreen_button": False,
