@@ -1,0 +1,146 @@
+"""Runs on a Ray cluster, one task a run; needs the extra `cluster`.
+
+Every node needs the package and the data, at the same path. The folder of the checkpoints must be one that all nodes
+share: then the run of a lost node goes on elsewhere from its last checkpoint, else it starts again. Finished runs
+return their rows to the driver, which alone writes runs.csv and epochs.csv.
+"""
+
+import logging
+import os
+import shutil
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from smooth_topk.study.records import append_run, find_run, read_epochs
+from smooth_topk.study.run import OutOfMemoryError
+from smooth_topk.study.run_config import RunConfig
+from smooth_topk.study.training import fit
+
+try:
+    import ray
+except ImportError as error:
+    raise ImportError(
+        "The executor 'ray' needs Ray on the driver and on every node: pip install 'smooth-topk[cluster]'."
+    ) from error
+
+logger = logging.getLogger(__name__)
+RETRIES = 10  # lost nodes and killed workers, per run; an error of the run itself is not tried again
+SECONDS_TO_STOP = 120  # for a step and a checkpoint
+POLL_SECONDS = 1.0
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # the same bits as a local worker
+
+
+class RayGrid:
+    """Hands runs to a Ray cluster until none is left.
+
+    Args:
+        options: the keyword arguments of `fit` that are the same for all runs; also cpus and gpus, what one run takes:
+            by default one CPU, and one GPU where the cluster has any.
+        address: of the cluster; None joins the one that Ray finds, or starts one on this machine.
+        on_epoch: called with a configuration and the number of its epochs that are done.
+        on_end: called with a configuration when it is recorded or has failed.
+    """
+
+    def __init__(self, options: dict, address: str | None, on_epoch: Callable, on_end: Callable):
+        self.options, self.address, self.on_epoch, self.on_end = dict(options), address, on_epoch, on_end
+        self.resources = {"num_cpus": self.options.pop("cpus", 1), "num_gpus": self.options.pop("gpus", None)}
+        self.results_folder = self.options.pop("results_folder")
+        self.failures: dict[str, str] = {}
+
+    def run(self, configs: Sequence[RunConfig], workers: int | None) -> dict[str, str]:
+        """Trains all configurations, at most `workers` at a time; returns the messages of the failed ones by run id."""
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        joined = ray.is_initialized()
+        if not joined:
+            ray.init(address=self.address, log_to_driver=False, logging_level=logging.WARNING)
+        try:
+            self._run(deque(configs), workers or len(configs))
+        finally:
+            if not joined:
+                ray.shutdown()
+        return self.failures
+
+    def _run(self, waiting: deque[RunConfig], at_a_time: int) -> None:
+        if self.resources["num_gpus"] is None:
+            self.resources["num_gpus"] = 1 if ray.cluster_resources().get("GPU") else 0
+        # Where the driver is, so that losing a node does not lose it.
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=True
+        )
+        board = ray.remote(num_cpus=0, scheduling_strategy=here)(_Board).remote()
+        task = ray.remote(_train).options(
+            **self.resources, max_retries=RETRIES, runtime_env={"env_vars": ENVIRONMENT}, name="smooth_topk_run"
+        )
+        running: dict[ray.ObjectRef, RunConfig] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < at_a_time:
+                    config = waiting.popleft()
+                    running[task.remote(config.to_dict(), self.options, board)] = config
+                ended, _ = ray.wait(list(running), timeout=POLL_SECONDS)
+                by_id = {config.run_id: config for config in running.values()}
+                for run_id, epochs in ray.get(board.take.remote()).items():
+                    if run_id in by_id:
+                        self.on_epoch(by_id[run_id], epochs)
+                for reference in ended:
+                    self._collect(reference, running.pop(reference))
+        finally:
+            self._stop(list(running))
+
+    def _collect(self, reference: ray.ObjectRef, config: RunConfig) -> None:
+        try:
+            answer = ray.get(reference)
+        except ray.exceptions.RayError as error:
+            answer = {"failure": f"{type(error).__name__}: {error}"}
+        if "failure" in answer:
+            self.failures[config.run_id] = answer["failure"]
+        else:
+            append_run(self.results_folder, answer["row"], answer["epoch_rows"])
+            shutil.rmtree(_scratch(self.options, config), ignore_errors=True)
+        self.on_end(config)
+
+    def _stop(self, references: list[ray.ObjectRef]) -> None:
+        """Cancels what still runs, after an error or Ctrl-C: every run writes a checkpoint first."""
+        for reference in references:
+            ray.cancel(reference)
+        _, left = ray.wait(references, num_returns=len(references), timeout=SECONDS_TO_STOP) if references else ([], [])
+        for reference in left:
+            ray.cancel(reference, force=True)
+
+
+class _Board:
+    """How many epochs of each run are done since the driver last looked."""
+
+    def __init__(self):
+        self.epochs: dict[str, int] = {}
+
+    def put(self, run_id: str, epochs: int) -> None:
+        self.epochs[run_id] = epochs
+
+    def take(self) -> dict[str, int]:
+        taken, self.epochs = self.epochs, {}
+        return taken
+
+
+def _train(values: dict, options: dict, board) -> dict:
+    """Trains one run on a node and returns its rows; tried again after it was recorded, it returns them at once."""
+    config = RunConfig.from_dict(values)
+    scratch = _scratch(options, config)
+    try:
+        fit(
+            config,
+            results_folder=scratch,
+            progress=False,
+            wait=True,
+            on_epoch=lambda row: board.put.remote(config.run_id, row["epoch"] + 1),
+            **options,
+        )
+    except (OSError, ValueError, OutOfMemoryError) as error:
+        return {"failure": str(error)}
+    epochs = read_epochs(scratch)
+    return {"row": find_run(scratch, config.run_id), "epoch_rows": epochs.to_dict("records")}
+
+
+def _scratch(options: dict, config: RunConfig) -> Path:
+    return Path(options["runs_folder"]) / "records" / config.run_id

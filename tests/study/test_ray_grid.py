@@ -1,0 +1,157 @@
+"""The grid on a real Ray cluster of two nodes on this machine."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import psutil
+import pytest
+from pandas.testing import assert_frame_equal
+from small_runs import fit_small, results, small_config, write_small_data
+
+from smooth_topk.study.grid import run_grid
+from smooth_topk.study.records import read_runs
+
+ray = pytest.importorskip("ray", reason="needs Ray: pip install 'smooth-topk[cluster]'")
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+SIX = [
+    small_config(loss=loss, k=2, seed=seed, epochs=3 + seed)
+    for loss in ("cross_entropy", "smooth", "hard")
+    for seed in (0, 1)
+]
+WAIT_SECONDS = 300  # for Ray to start its workers; a hang must end as a failure
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_small_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory, data):
+    """The folder of the six runs, trained by the local grid."""
+    folder = tmp_path_factory.mktemp("local")
+    run_grid(SIX, **folders(folder, data), workers=2, executor="local", progress=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A head and a second node, each with one CPU, on this machine."""
+    from ray.cluster_utils import Cluster
+
+    folder = tempfile.mkdtemp(prefix="ray")  # the names of Ray's sockets must be short, those of tmp_path are not
+    os.mkdir(f"{folder}/ray")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_TMPDIR", folder)
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        node = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+        started = Cluster()
+        try:
+            started.add_node(**node)
+            started.add_node(**node)
+            yield started
+        finally:
+            started.shutdown()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def folders(folder, data):
+    return {"results_folder": folder / "results", "runs_folder": folder / "runs", "data_folder": data}
+
+
+def assert_same_results(folder, reference):
+    for found, expected in zip(results(folder), results(reference), strict=True):
+        assert_frame_equal(found, expected, check_exact=True)
+
+
+def running_tasks():
+    """The processes of this test's cluster that train a run: Ray names them after the task."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            found += [process] if "smooth_topk_run" in " ".join(process.cmdline()) else []
+    return found
+
+
+def kill_a_task_after_a_checkpoint(folder, killed):
+    deadline = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < deadline and not killed:
+        if list(folder.glob("runs/*/checkpoint-*.pt")):
+            for process in running_tasks()[:1]:
+                process.kill()
+                killed.append(process.pid)
+        time.sleep(0.005)
+
+
+def test_six_runs_on_two_nodes_with_a_worker_killed_equal_those_of_the_local_grid(local, cluster, data, tmp_path):
+    killed = []
+    killer = threading.Thread(target=kill_a_task_after_a_checkpoint, args=(tmp_path, killed))
+    killer.start()
+    executor = f"ray:{cluster.address}"
+    table = run_grid(SIX, **folders(tmp_path, data), executor=executor, progress=False, checkpoint_minutes=0)
+    killer.join()
+    assert killed
+    assert table["run_id"].tolist() == [config.run_id for config in SIX]
+    assert set(table["status"]) == {"finished"}
+    assert_same_results(tmp_path, local)
+    assert not list((tmp_path / "runs").glob("*/checkpoint-*.pt"))
+
+
+def test_a_failed_run_is_reported_and_the_others_are_recorded(cluster, data, tmp_path):
+    bad, good = small_config(train_size=7), small_config(epochs=1)
+    with pytest.warns(UserWarning, match="1 of 2 runs failed"):
+        table = run_grid([bad, good], **folders(tmp_path, data), executor=f"ray:{cluster.address}", progress=False)
+    assert table["status"].tolist() == ["failed", "finished"]
+    assert read_runs(tmp_path / "results")["run_id"].tolist() == [good.run_id]
+
+
+def test_ctrl_c_cancels_the_runs_with_checkpoints_and_they_go_on(cluster, data, tmp_path):
+    config = small_config(epochs=40)
+    program = (
+        "import sys, json\n"
+        "from smooth_topk.study.grid import run_grid\n"
+        "from smooth_topk.study.run_config import RunConfig\n"
+        "folder, data, executor, values = sys.argv[1:]\n"
+        "run_grid([RunConfig.from_dict(json.loads(values))], results_folder=folder + '/results',"
+        " runs_folder=folder + '/runs', data_folder=data, executor=executor, progress=False)"
+    )
+    values = json.dumps(config.to_dict())
+    executor = f"ray:{cluster.address}"
+    driver = subprocess.Popen([sys.executable, "-c", program, tmp_path, data, executor, values])
+    while driver.poll() is None and not list(tmp_path.glob("runs/*/checkpoint-*.pt")):
+        time.sleep(0.01)
+    driver.send_signal(signal.SIGINT)
+    assert driver.wait(WAIT_SECONDS) != 0
+    assert list(tmp_path.glob("runs/*/checkpoint-*.pt"))
+    run_grid([config], **folders(tmp_path, data), executor=executor, progress=False)
+    assert read_runs(tmp_path / "results")["resumes"].item() == 1
+    fit_small(tmp_path / "alone", data, config)
+    assert_same_results(tmp_path, tmp_path / "alone")
+
+
+def test_the_run_of_a_lost_node_goes_on_at_another(cluster, data, tmp_path):
+    two = [small_config(seed=seed, epochs=30) for seed in (0, 1)]
+    node = cluster.list_all_nodes()[-1]
+
+    def lose_the_second_node():
+        deadline = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < deadline and len(list(tmp_path.glob("runs/*/checkpoint-*1.pt"))) < 2:
+            time.sleep(0.005)
+        cluster.remove_node(node, allow_graceful=False)
+
+    thread = threading.Thread(target=lose_the_second_node)
+    thread.start()
+    run_grid(two, **folders(tmp_path, data), executor=f"ray:{cluster.address}", progress=False)
+    thread.join()
+    assert sorted(read_runs(tmp_path / "results")["resumes"]) == [0, 1]
+    for config in two:
+        fit_small(tmp_path / "alone", data, config)
+    assert_same_results(tmp_path, tmp_path / "alone")
