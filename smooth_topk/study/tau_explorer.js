@@ -127,6 +127,8 @@ export function standInModel(values = {}) {
 
 // ---- Drawing helpers ----------------------------------------------------------------------------------------------
 
+// JupyterLab takes the arrow keys for moving between cells, unless the element that has the focus says otherwise.
+const OWN_KEYS = { "data-lm-suppress-shortcuts": "true" };
 const SVG_TAGS = new Set(["svg", "g", "path", "rect", "line", "circle", "text", "tspan", "clipPath"]);
 
 function element(tag, attributes = {}, ...children) {
@@ -302,7 +304,7 @@ class ScoreBars {
   #rebuild(count) {
     this.bars.forEach((node) => node.remove());
     this.bars = Array.from({ length: count }, (_, i) => {
-      const node = element("g", { class: "score", role: "slider", tabindex: "0", "aria-orientation": "vertical" });
+      const node = element("g", { class: "score", role: "slider", tabindex: "0", "aria-orientation": "vertical", ...OWN_KEYS });
       node.append(element("rect", { class: "grip" }), element("rect", { class: "body" }), element("circle", { class: "handle", r: 6 }));
       node.addEventListener("keydown", (event) => this.#key(event, i));
       node.addEventListener("pointerdown", (event) => this.#grab(event, node, i));
@@ -333,7 +335,6 @@ class ScoreBars {
     const moves = { ArrowUp: 0.1, ArrowRight: 0.1, ArrowDown: -0.1, ArrowLeft: -0.1, PageUp: 1, PageDown: -1, Home: -Infinity, End: Infinity };
     if (!(event.key in moves)) return;
     event.preventDefault();
-    event.stopPropagation(); // JupyterLab moves between cells with the same keys
     this.setScore(i, this.scores[i] + moves[event.key]);
   }
 
@@ -387,7 +388,7 @@ function labelled(text, symbol, input, ...value) {
 }
 
 function control(text, symbol, attributes, parse, describe, onInput) {
-  const input = element("input", { type: "range", ...attributes });
+  const input = element("input", { type: "range", ...attributes, ...OWN_KEYS });
   const output = element("span", { class: "value" });
   const node = labelled(text, symbol, input, output);
   input.addEventListener("input", () => onInput(parse(input.valueAsNumber)));
@@ -422,15 +423,15 @@ export function render({ model, el }) {
   const tau = control("Temperature", "τ", { min: -4, max: 2, step: 0.01, name: "tau" }, (v) => Number((10 ** v).toPrecision(3)), (v) => `tau ${show(v)}`, (v) => set({ tau: v }));
   const k = control("Guesses", "k", { min: 1, max: 9, step: 1, name: "k" }, Math.round, (v) => `k ${v}`, (v) => set({ k: v }));
   const margin = control("Margin", "α", { min: 0, max: 3, step: 0.05, name: "margin" }, (v) => v, (v) => `margin ${show(v)}`, (v) => set({ margin: v }));
-  const label = element("select", { name: "label" });
+  const label = element("select", { name: "label", ...OWN_KEYS });
   label.addEventListener("change", () => set({ label: Number(label.value) }));
   const presets = PRESETS.map(([text, values]) => {
-    const button = element("button", { type: "button" }, text);
+    const button = element("button", { type: "button", ...OWN_KEYS }, text);
     button.addEventListener("click", () => set({ ...values, k: Math.min(values.k ?? model.get("k"), model.get("scores").length - 1) }));
     return button;
   });
   const start = { ...read(model) };
-  const reset = element("button", { type: "button" }, "Start again");
+  const reset = element("button", { type: "button", ...OWN_KEYS }, "Start again");
   reset.addEventListener("click", () => set({ scores: start.scores, label: start.label, k: start.k, tau: start.tau, margin: start.margin }));
 
   const scores = panel("Scores", ["filled: the top k · drag, or use arrow keys"], "scores");

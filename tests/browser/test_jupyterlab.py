@@ -96,23 +96,30 @@ def test_sliders_move_the_figures_and_python_both_ways(lab, watched, screenshots
     watched.home = (lab.split("/lab/")[0], lab.split("/lab/")[0].replace("http", "ws"), "data:", "blob:")
     page.goto(lab)
     page.locator(".jp-NotebookPanel .jp-Cell").first.wait_for(timeout=START)
+    page.get_by_text("Python 3 (ipykernel) | Idle").wait_for(timeout=START)  # before that, running asks for a kernel
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name=re.compile("^Run All Cells")).click()
 
     tau, curve = page.locator('.tau-explorer input[name="tau"]'), page.locator(".tau-explorer .curve.smooth")
     curve.wait_for(timeout=START)
+    page.get_by_text("Python waits", exact=True).wait_for(timeout=START)
+    picture = page.locator(".jp-OutputArea-output img").last
+    picture.wait_for(timeout=START)  # the last cell is done: JupyterLab moves the focus no more
+
     before = curve.get_attribute("d")
-    page.get_by_text("Python waits").wait_for(timeout=START)
     tau.focus()
     page.keyboard.press("ArrowLeft")
     expect(curve).not_to_have_attribute("d", before)
-    expect(page.get_by_text("Python sees 0.977")).to_be_visible(timeout=START)
+    expect(page.get_by_text("Python sees 0.977", exact=True)).to_be_visible(timeout=START)
+
+    bar = page.locator(".tau-explorer .score").first
+    bar.focus()
+    page.keyboard.press("ArrowUp")
+    expect(bar).to_have_attribute("aria-valuenow", "3.3")
 
     page.get_by_role("button", name="Set tau to 10").click()
     expect(tau).to_have_attribute("aria-valuetext", "tau 10", timeout=START)
 
-    picture = page.locator(".jp-OutputArea-output img").last
-    picture.wait_for(timeout=START)
     source = picture.get_attribute("src")
     handle = page.locator(".jp-OutputArea-output .noUi-handle").first
     handle.focus()
