@@ -35,7 +35,7 @@ def log_symmetric_polynomials(x: Tensor, k: int, *, algorithm: str = "auto", ser
         >>> log_symmetric_polynomials(torch.tensor([1.0, 2.0, 3.0]).log(), 3).exp()
         tensor([ 1.0000,  6.0000, 11.0000,  6.0000])
 
-    Explained in notebooks/03_symmetric_polynomials.
+    Explained in notebooks/03_subsets_to_polynomials.
     """
     _check(x, k, algorithm, series_order)
     rows = x.reshape(-1, x.shape[-1])

@@ -1,35 +1,159 @@
-"""Figures of chapters 3 to 6: algorithms and their errors."""
+"""Figures of chapter 3: subsets, the two algorithms at work, and their operation counts."""
+
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
+import torch
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Patch, Rectangle
+from torch import Tensor
 
-from smooth_topk.study.figures.style import new_axes
+from smooth_topk.study.figures.speed import looks_of_algorithms
+from smooth_topk.study.figures.style import BLUE, DARK, GREY, new_axes
 
-EXACT = 1e-16  # errors below it are drawn as it: a log scale has no zero
+PALE = "#e3edf7"  # BLUE as a background
 
 
-def error_map(
-    table: pd.DataFrame, *, x: str = "tau", y: str = "scale", error: str = "error", ax: Axes | None = None, scale=None
-) -> Axes:
-    """Draws the error of an algorithm over two parameters; a crossed cell is no finite number.
+def subset_table(scores: Tensor, label: int, *, k: int, tau: float, margin: float = 1.0) -> pd.DataFrame:
+    """Returns the terms of eq. (9) for one sample: every k-subset of its classes with its share of the first sum.
+
+    Returns:
+        Columns subset (class numbers as text), share (sums to 1), with_label; the largest share first.
+    """
+    subsets = list(combinations(range(len(scores)), k))
+    with_label = torch.tensor([label in subset for subset in subsets])
+    mean = scores.double()[torch.tensor(subsets)].mean(1)
+    share = torch.softmax((mean + margin * ~with_label) / tau, 0)
+    names = ["{" + ", ".join(map(str, subset)) + "}" for subset in subsets]
+    table = pd.DataFrame({"subset": names, "share": share.numpy(), "with_label": with_label.numpy()})
+    return table.sort_values("share", ascending=False, ignore_index=True)
+
+
+def subset_shares(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
+    """Draws the share of each subset in the first sum of eq. (9): a table of `subset_table`."""
+    ax = new_axes(ax)
+    colours = [BLUE if with_label else "white" for with_label in table["with_label"]]
+    bars = ax.bar(table["subset"], table["share"], color=colours, edgecolor=DARK, linewidth=0.8)
+    for bar, with_label in zip(bars, table["with_label"], strict=True):
+        bar.set_hatch("" if with_label else "///")
+    total = table["share"][table["with_label"]].sum()
+    ax.legend(
+        handles=[
+            Patch(facecolor=BLUE, edgecolor=DARK, label=f"with the true class: {total:.0%} together"),
+            Patch(facecolor="white", edgecolor=DARK, hatch="///", label=f"without it: {1 - total:.0%}"),
+        ]
+    )
+    ax.tick_params(axis="x", labelrotation=90)
+    ax.set(xlabel="subset of the classes", ylabel="share of the sum", ylim=(0, None))
+    ax.grid(axis="x", visible=False)
+    return ax
+
+
+def summation_grid(e: list, k: int, *, step: int | None = None, ax: Axes | None = None) -> Axes:
+    """Draws the table that Algorithm 3 fills: σ_j(e_1, ..., e_i) in column i and row j, up to column `step`.
+
+    The last column filled is dark, and arrows show the two cells that its last cell comes from.
+    """
+    ax = new_axes(ax, figsize=(8, 2.6))
+    step = len(e) if step is None else step
+    columns = [[1] + [0] * k]
+    for value in e[:step]:
+        last = columns[-1]
+        columns.append([1] + [last[j] + value * last[j - 1] for j in range(1, k + 1)])
+    for i, column in enumerate(columns):
+        for j, value in enumerate(column):
+            ax.add_patch(_cell(i, j, PALE if i == step else "white"))
+            ax.text(i, j, f"{value:g}", ha="center", va="center", color=GREY if value == 0 else DARK)
+    top = min(k, step)
+    if step:
+        arrow = {"arrowstyle": "->", "color": BLUE, "linewidth": 1.4, "shrinkA": 9, "shrinkB": 11}
+        for row in (top, top - 1):
+            ax.annotate("", (step, top), (step - 1, row), arrowprops=arrow)
+        ax.text(step - 0.42, top - 0.5, f"× {e[step - 1]:g}", color=BLUE, fontsize=8, ha="right", va="center")
+    ax.set_xticks(range(len(e) + 1), ["start", *(f"$e_{{{i}}}$ = {value:g}" for i, value in enumerate(e, 1))])
+    ax.set_yticks(range(k + 1), [f"$\\sigma_{j}$" for j in range(k + 1)])
+    ax.set(xlim=(-0.5, len(e) + 0.5), ylim=(-0.5, k + 0.5))
+    ax.grid(False)
+    return ax
+
+
+def product_tree(e: list, k: int, *, levels: int | None = None, ax: Axes | None = None) -> Axes:
+    """Draws the tree of Algorithm 1: leaves 1 + e_i X, each node the product of its two children up to degree k.
 
     Args:
-        table: columns x, y and error (relative; NaN or inf where the result is not finite), one row a cell.
-        scale: (lowest, highest) error of the colours, the same for figures that are compared; default 1e-16 to 1.
+        e: the elements, best eight small integers; an odd level is padded by the polynomial 1.
+        levels: how many levels of products are shown; default all.
+    """
+    ax = new_axes(ax, figsize=(9.6, 4.2))
+    nodes = [([1, value], float(place), False) for place, value in enumerate(e)]
+    height, levels = 0, np.inf if levels is None else levels
+    while True:
+        for coefficients, place, dropped in nodes:
+            _write_polynomial(ax, place, height, coefficients, dropped)
+        if len(nodes) == 1 or height == levels:
+            break
+        if len(nodes) % 2:
+            nodes.append(([1], nodes[-1][1] + 2.0**height, False))
+            _write_polynomial(ax, nodes[-1][1], height, [1], False)
+        nodes, below = [_merge(left, right, k) for left, right in zip(nodes[::2], nodes[1::2], strict=True)], nodes
+        for number, (_, place, _) in enumerate(below):
+            ax.plot([place, nodes[number // 2][1]], [height, height + 1], color=GREY, linewidth=1, zorder=0)
+        height += 1
+    full = int(np.ceil(np.log2(len(e))))
+    names = ["leaves", *(f"level {level}" for level in range(1, full + 1))]
+    ax.set_yticks(range(full + 1), names)
+    ax.set(xlim=(-0.7, len(e) - 0.3), ylim=(-0.5, full + 0.6), xticks=[])
+    ax.grid(False)
+    ax.spines[:].set_visible(False)
+    return ax
+
+
+def operation_counts(table: pd.DataFrame, *, k: int, ax: Axes | None = None) -> Axes:
+    """Draws how many multiplications each algorithm makes against the number of elements n, with the line kn.
+
+    Args:
+        table: columns algorithm, n, multiplications.
     """
     ax = new_axes(ax)
-    grid = table.pivot(index=y, columns=x, values=error)
-    values = grid.to_numpy(dtype=float)
-    shown = np.ma.masked_invalid(np.maximum(values, EXACT))
-    mesh = ax.pcolormesh(shown, norm=LogNorm(*(scale or (EXACT, 1.0)), clip=True), cmap="magma_r", rasterized=True)
-    for row, column in zip(*np.nonzero(~np.isfinite(values)), strict=True):
-        ax.add_patch(Rectangle((column, row), 1, 1, facecolor="white", edgecolor="#888888", hatch="xx", linewidth=0))
-    ax.set_xticks(np.arange(len(grid.columns)) + 0.5, [f"{value:g}" for value in grid.columns])
-    ax.set_yticks(np.arange(len(grid.index)) + 0.5, [f"{value:g}" for value in grid.index])
-    ax.set(xlabel={"tau": "τ"}.get(x, x), ylabel={"scale": "scale of the scores"}.get(y, y))
-    ax.grid(False)
-    ax.figure.colorbar(mesh, ax=ax, label="relative error (crossed: not finite)")
+    for name, look in looks_of_algorithms(table["algorithm"].unique()).items():
+        part = table[table["algorithm"] == name]
+        ax.plot(part["n"], part["multiplications"], label=name.replace("_", " "), **look)
+    n = np.array(sorted(table["n"].unique()))
+    ax.plot(n, k * n, color=DARK, linewidth=1, label=f"kn, k = {k}")
+    ax.set(xscale="log", yscale="log", xlabel="number of elements n", ylabel="multiplications")
+    ax.legend()
     return ax
+
+
+def polynomial_text(coefficients: list) -> list[str]:
+    """Returns the terms of a polynomial for a figure.
+
+    Example:
+        >>> polynomial_text([1, 3, 2])
+        ['1', '3X', '2X²']
+    """
+    powers = [
+        "",
+        "X",
+        *(f"X{''.join('⁰¹²³⁴⁵⁶⁷⁸⁹'[int(digit)] for digit in str(d))}" for d in range(2, len(coefficients))),
+    ]
+    return [f"{c:g}{power}" for c, power in zip(coefficients, powers, strict=False)]
+
+
+def _merge(left, right, k):
+    """The product of two nodes up to degree k, between them, and whether terms above k were dropped."""
+    full = np.convolve(left[0], right[0])
+    return full[: k + 1].tolist(), (left[1] + right[1]) / 2, len(full) > k + 1 or left[2] or right[2]
+
+
+def _write_polynomial(ax, place, height, coefficients, dropped):
+    """Writes a node as terms joined by plus, two terms a line; dots stand for dropped terms."""
+    terms = polynomial_text(coefficients) + (["…"] if dropped else [])
+    lines = [" + ".join(terms[start : start + 3]) for start in range(0, len(terms), 3)]
+    box = {"boxstyle": "round,pad=0.3", "facecolor": PALE, "edgecolor": BLUE, "linewidth": 0.8}
+    ax.text(place, height, "\n+ ".join(lines), ha="center", va="center", fontsize=9, color=DARK, bbox=box)
+
+
+def _cell(i, j, colour):
+    return Rectangle((i - 0.5, j - 0.5), 1, 1, facecolor=colour, edgecolor="#cccccc", linewidth=0.8)

@@ -4,6 +4,7 @@ What was not run says "not run"; means come with their standard deviation and th
 """
 
 from smooth_topk.study.tables.cells import NOT_RUN, mean_and_std
+from smooth_topk.study.tables.errors import error_table, errors_of, largest_relative_error
 from smooth_topk.study.tables.paper import paper_facts, paper_table
 from smooth_topk.study.tables.show import show
 from smooth_topk.study.tables.speed import speed_table, stability_table
@@ -11,6 +12,9 @@ from smooth_topk.study.tables.training import margin_table, noise_table, small_d
 
 __all__ = [
     "NOT_RUN",
+    "error_table",
+    "errors_of",
+    "largest_relative_error",
     "margin_table",
     "mean_and_std",
     "noise_table",

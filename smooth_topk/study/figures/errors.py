@@ -1,0 +1,98 @@
+"""Figures of chapters 4 to 6: errors of the algorithms."""
+
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.patches import Rectangle
+
+from smooth_topk.study.figures.speed import looks_of_algorithms
+from smooth_topk.study.figures.style import new_axes
+
+EXACT = 1e-16  # errors below it are drawn as it: a log scale has no zero
+LABELS = {"tau": "τ", "scale": "scale of the scores", "e": "$e_i$, the others are near 1", "k": "k"}
+COLOUR_LABEL = "relative error (crossed: not finite)"
+
+
+def error_map(
+    table: pd.DataFrame, *, x: str = "tau", y: str = "scale", error: str = "error", ax: Axes | None = None, scale=None
+) -> Axes:
+    """Draws the error of an algorithm over two parameters; a crossed cell is no finite number.
+
+    Args:
+        table: columns x, y and error (relative; NaN or inf where the result is not finite), one row a cell.
+        scale: (lowest, highest) error of the colours, the same for figures that are compared; default 1e-16 to 1.
+    """
+    ax = new_axes(ax)
+    mesh = _draw_map(ax, table.pivot(index=y, columns=x, values=error), scale)
+    ax.set(xlabel=LABELS.get(x, x), ylabel=LABELS.get(y, y))
+    ax.figure.colorbar(mesh, ax=ax, label=COLOUR_LABEL)
+    return ax
+
+
+def error_maps(
+    table: pd.DataFrame,
+    *,
+    panels: str = "algorithm",
+    x: str = "tau",
+    y: str = "scale",
+    error: str = "error",
+    axes: Sequence[Axes] | None = None,
+    scale=(1e-8, 1.0),
+) -> Sequence[Axes]:
+    """Draws one error map for each value of the column `panels`, side by side with one colour scale.
+
+    Args:
+        table: columns panels, x, y and error, one row a cell.
+
+    Returns:
+        The axes, in the order in which the values first stand in the table.
+    """
+    names = list(dict.fromkeys(table[panels]))
+    if axes is None:
+        size = (1.6 + 2.9 * len(names), 3.2)
+        axes = plt.subplots(ncols=len(names), figsize=size, sharey=True, squeeze=False)[1][0]
+    for ax, name in zip(axes, names, strict=True):
+        mesh = _draw_map(ax, table[table[panels] == name].pivot(index=y, columns=x, values=error), scale)
+        ax.set(xlabel=LABELS.get(x, x), title=str(name).replace("_", " "))
+        ax.tick_params(axis="x", labelrotation=45)
+    axes[0].set_ylabel(LABELS.get(y, y))
+    axes[0].figure.colorbar(mesh, ax=list(axes), label=COLOUR_LABEL, extend="min")
+    return axes
+
+
+def error_curves(
+    table: pd.DataFrame, *, x: str, error: str = "error", curves: str = "algorithm", ax: Axes | None = None
+) -> Axes:
+    """Draws errors against one parameter on log scales, one line a curve; a cross at the top is no finite number.
+
+    Args:
+        table: columns x, error and curves, one row a point. Algorithms of the package keep their colour and marker.
+    """
+    ax = new_axes(ax)
+    for name, look in looks_of_algorithms(table[curves].unique()).items():
+        points = table[table[curves] == name].sort_values(x)
+        finite = points[np.isfinite(points[error])]
+        label = str(name).replace("_", " ")
+        ax.plot(finite[x], finite[error].clip(lower=EXACT), label=label, **look | {"markersize": 4})
+        lost = points[~np.isfinite(points[error])]
+        place = ax.get_xaxis_transform()
+        ax.plot(lost[x], np.full(len(lost), 0.97), "x", color=look["color"], transform=place, clip_on=False)
+    ax.set(xscale="log", yscale="log", xlabel=LABELS.get(x, x), ylabel="relative error")
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return ax
+
+
+def _draw_map(ax: Axes, grid: pd.DataFrame, scale):
+    values = grid.to_numpy(dtype=float)
+    shown = np.ma.masked_invalid(np.maximum(values, EXACT))
+    mesh = ax.pcolormesh(shown, norm=LogNorm(*(scale or (EXACT, 1.0)), clip=True), cmap="magma_r", rasterized=True)
+    for row, column in zip(*np.nonzero(~np.isfinite(values)), strict=True):
+        ax.add_patch(Rectangle((column, row), 1, 1, facecolor="white", edgecolor="#888888", hatch="xx", linewidth=0))
+    ax.set_xticks(np.arange(len(grid.columns)) + 0.5, [f"{value:g}" for value in grid.columns])
+    ax.set_yticks(np.arange(len(grid.index)) + 0.5, [f"{value:g}" for value in grid.index])
+    ax.grid(False)
+    return mesh

@@ -1,0 +1,79 @@
+"""Figures of chapter 6: head, pivot and tail, the bounded correction, one polynomial for all derivatives of the tail."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+import torch
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+from torch import Tensor
+
+from smooth_topk.study.figures.style import BLUE, BROWN, DARK, GREY, new_axes
+
+PARTS = {"head": BLUE, "pivot": BROWN, "tail": "#c9c9c9"}
+HATCHES = {"head": "", "pivot": "..", "tail": "//"}
+
+
+def head_and_tail(
+    scores: Tensor, *, k: int, tau: float, shown: int = 20, axes: Sequence[Axes] | None = None
+) -> Sequence[Axes]:
+    """Draws the largest scores as distances to the pivot, and the weights u of the tail.
+
+    Args:
+        scores: (n,) scores of the classes other than the true one.
+        shown: how many of the largest are drawn.
+
+    Returns:
+        The axes of the distances and those of the weights.
+    """
+    left, right = axes if axes is not None else new_axes(ncols=2, figsize=(9.6, 3.4))
+    ordered = scores.detach().double().sort(descending=True).values[:shown]
+    distance = ordered - ordered[k - 1]
+    parts = ["head"] * (k - 1) + ["pivot"] + ["tail"] * (len(ordered) - k)
+    places = torch.arange(1, len(ordered) + 1)
+    bars = left.bar(places, distance, color=[PARTS[part] for part in parts], edgecolor=DARK, linewidth=0.6)
+    for bar, part in zip(bars, parts, strict=True):
+        bar.set_hatch(HATCHES[part])
+    left.axhline(0, color=BROWN, linewidth=1)
+    left.plot([k], [0], marker="D", color=BROWN)
+    handles = [Patch(facecolor=PARTS[p], edgecolor=DARK, hatch=HATCHES[p], label=p) for p in PARTS]
+    left.legend(handles=handles)
+    left.set(xlabel="rank of the class", ylabel="score − score of the pivot")
+    weights = torch.exp(distance[k:] / (k * tau))
+    right.bar(places[k:], weights, color=PARTS["tail"], hatch="//", edgecolor=DARK, linewidth=0.6)
+    right.axhline(1, color=BROWN, linewidth=1)
+    right.set(xlabel="rank of the class", ylabel=f"u of the tail, τ = {tau:.3g}", ylim=(0, 1.08))
+    right.set_xlim(left.get_xlim())
+    return left, right
+
+
+def correction_curve(table: pd.DataFrame, *, k: int, classes: int, ax: Axes | None = None) -> Axes:
+    """Draws log(S_k / S_{k-1}), what the smooth loss adds to the hard margin, over τ, between its two bounds.
+
+    Args:
+        table: columns tau, correction and sample, one curve a sample.
+    """
+    ax = new_axes(ax)
+    for _, part in table.groupby("sample"):
+        ax.plot(part["tau"], part["correction"], color=BLUE, linewidth=1)
+    low, high = -torch.tensor(float(k)).log().item(), torch.tensor(float(classes - k)).log().item()
+    for bound, name in ((low, "−log k"), (high, "log(n − k)")):
+        ax.axhline(bound, color=GREY, linestyle="--", linewidth=1.2)
+        ax.text(table["tau"].min(), bound, f" {name}", va="bottom" if bound > 0 else "top", color=GREY)
+    ax.set(xscale="log", xlabel="τ", ylabel="log($S_k$ / $S_{k-1}$)", ylim=(low - 0.7, high + 0.7))
+    return ax
+
+
+def tail_derivatives(table: pd.DataFrame, curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
+    """Draws the derivatives of the tail's classes on the one polynomial that gives them all.
+
+    Args:
+        table: columns u and derivative, one row a class of the tail.
+        curve: columns u and derivative, the polynomial on a grid.
+    """
+    ax = new_axes(ax)
+    ax.plot(curve["u"], curve["derivative"], color=DARK, linewidth=1, label="u × one polynomial in u")
+    ax.plot(table["u"], table["derivative"], "o", color=BLUE, markersize=4, label="∂L/∂s of a class, autograd")
+    ax.set(xlabel="u = exp((s − pivot) / (kτ))", ylabel="∂L/∂s", xlim=(-0.02, 1.02))
+    ax.legend()
+    return ax
