@@ -1,7 +1,25 @@
 """One function per figure: tidy table in, Axes out. What a colour means is in `style`."""
 
+from smooth_topk.study.figures.bounds import (
+    correction_band,
+    correction_bounds,
+    counterexample,
+    counterexample_figure,
+    gap_figure,
+    gap_table,
+    hard_margins,
+    prediction_bound,
+)
+from smooth_topk.study.figures.derivatives import derivative_bars, derivative_map, derivative_table, derivatives
 from smooth_topk.study.figures.errors import error_curves, error_map, error_maps
-from smooth_topk.study.figures.losses import loss_curve_table, loss_curves
+from smooth_topk.study.figures.losses import (
+    error_by_k,
+    loss_curve_table,
+    loss_curves,
+    score_bars,
+    training_accuracy,
+)
+from smooth_topk.study.figures.pictures import class_pictures
 from smooth_topk.study.figures.pivot import correction_curve, head_and_tail, tail_derivatives
 from smooth_topk.study.figures.polynomials import (
     operation_counts,
@@ -10,7 +28,7 @@ from smooth_topk.study.figures.polynomials import (
     subset_table,
     summation_grid,
 )
-from smooth_topk.study.figures.probabilities import probability_bars
+from smooth_topk.study.figures.probabilities import crop_bars, crop_table, probability_bars, probability_table
 from smooth_topk.study.figures.speed import speed_figure
 from smooth_topk.study.figures.style import look_of_loss, new_axes, show_tau_scale, tau_colour
 from smooth_topk.study.figures.training import (
@@ -21,11 +39,26 @@ from smooth_topk.study.figures.training import (
 )
 
 __all__ = [
+    "class_pictures",
+    "correction_band",
+    "correction_bounds",
     "correction_curve",
+    "counterexample",
+    "counterexample_figure",
+    "crop_bars",
+    "crop_table",
+    "derivative_bars",
+    "derivative_map",
+    "derivative_table",
+    "derivatives",
+    "error_by_k",
     "error_curves",
     "error_map",
     "error_maps",
+    "gap_figure",
+    "gap_table",
     "gradient_sparsity",
+    "hard_margins",
     "head_and_tail",
     "look_of_loss",
     "loss_curve_table",
@@ -33,8 +66,11 @@ __all__ = [
     "new_axes",
     "noise_figure",
     "operation_counts",
+    "prediction_bound",
     "probability_bars",
+    "probability_table",
     "product_tree",
+    "score_bars",
     "show_tau_scale",
     "small_data_figure",
     "speed_figure",
@@ -43,5 +79,6 @@ __all__ = [
     "summation_grid",
     "tail_derivatives",
     "tau_colour",
+    "training_accuracy",
     "training_curves_by_tau",
 ]

@@ -1,17 +1,29 @@
-"""Figures of chapters 1 and 2: the losses as functions of the scores."""
+"""Figures of chapters 1 and 2: scores, the top-k error, and the losses as functions of the true score."""
 
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 from torch.nn import functional as F
 
-from smooth_topk import hard_topk_loss, smooth_topk_loss
-from smooth_topk.study.figures.style import look_of_loss, new_axes, tau_colour
+from smooth_topk import hard_topk_loss, smooth_topk_loss, topk_error
+from smooth_topk.study.figures.style import BLUE, DARK, GREY, look_of_loss, new_axes, tau_colour
+
+ERROR_LOOK = {"color": GREY, "linestyle": "-.", "marker": "", "drawstyle": "steps-mid"}
 
 
 def loss_curve_table(
-    others: Tensor, *, k: int, taus: list[float], margin: float = 1.0, cross_entropy: bool = True, points: int = 201
+    others: Tensor,
+    *,
+    k: int,
+    taus: Sequence[float],
+    margin: float = 1.0,
+    cross_entropy: bool = True,
+    error: bool = False,
+    points: int = 201,
 ) -> pd.DataFrame:
     """Returns the losses of one sample as its true score moves across the other scores.
 
@@ -19,9 +31,10 @@ def loss_curve_table(
         others: scores of the classes that are not the true one, shape (n - 1,).
         taus: one smooth curve each; the hard loss is always there.
         cross_entropy: whether cross-entropy is there too.
+        error: whether the prediction loss Λ_k of eq. (5), a step, is there too.
 
     Returns:
-        Columns true_score, value, loss ("smooth", "hard", "cross_entropy"), tau (missing for the other two).
+        Columns true_score, value, loss ("smooth", "hard", "cross_entropy", "error"), tau (missing but for "smooth").
     """
     others = others.detach().double()
     top = others.topk(k).values[-1].item()
@@ -35,6 +48,8 @@ def loss_curve_table(
     curves += [("smooth", tau, smooth_topk_loss(scores, labels, tau=tau, **options)) for tau in taus]
     if cross_entropy:
         curves.append(("cross_entropy", None, F.cross_entropy(scores, labels, reduction="none")))
+    if error:
+        curves.append(("error", None, (top > true_scores).double()))
     parts = [
         pd.DataFrame({"true_score": true_scores.numpy(), "value": value.numpy(), "loss": loss, "tau": tau})
         for loss, tau, value in curves
@@ -50,11 +65,67 @@ def loss_curves(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax = new_axes(ax)
     several = table["tau"].nunique() > 1
     for (loss, tau), curve in table.groupby(["loss", "tau"], dropna=False, sort=False):
-        look = look_of_loss(loss) | {"marker": ""}
+        look = ERROR_LOOK if loss == "error" else look_of_loss(loss) | {"marker": ""}
         if loss == "smooth" and several:
             look["color"] = tau_colour(tau)
-        label = {"smooth": f"smooth, τ = {tau:g}", "hard": "hard", "cross_entropy": "cross-entropy"}[loss]
-        ax.plot(curve["true_score"], curve["value"], label=label, **look)
+        names = {"hard": "hard", "cross_entropy": "cross-entropy", "error": "top-k error Λ"}
+        ax.plot(curve["true_score"], curve["value"], label=names.get(loss, f"smooth, τ = {tau:g}"), **look)
     ax.set(xlabel="score of the true class", ylabel="loss", ylim=(0, None))
+    ax.legend()
+    return ax
+
+
+def score_bars(scores: Tensor, label: int, *, k: int, names: Sequence[str], ax: Axes | None = None) -> Axes:
+    """Draws one sample's scores in descending order; the k bars of the prediction are filled, the true class is dark.
+
+    Args:
+        scores: (n,).
+        label: the true class.
+        names: of the classes.
+    """
+    ax = new_axes(ax)
+    order = scores.argsort(descending=True, stable=True).tolist()
+    for place, index in enumerate(order):
+        edge = {"edgecolor": DARK, "linewidth": 2.2} if index == label else {"edgecolor": BLUE, "linewidth": 0.8}
+        ax.bar(place, scores[index].item(), facecolor=BLUE if place < k else "white", alpha=0.85, **edge)
+    ax.bar(0, 0, facecolor=BLUE, label=f"in the prediction, k = {k}")
+    ax.bar(0, 0, facecolor="white", edgecolor=DARK, linewidth=2.2, label="true class")
+    ax.axhline(scores[order[k - 1]].item(), color=DARK, linestyle=":", linewidth=1.2, label="k-th largest score")
+    ax.axhline(0, color=GREY, linewidth=0.8)
+    ax.set_xticks(range(len(order)), [names[index] for index in order], rotation=35, ha="right")
+    ax.set(ylabel="score")
+    ax.grid(axis="x", visible=False)
+    ax.legend()
+    return ax
+
+
+def error_by_k(scores: Tensor, labels: Tensor, *, ks: Sequence[int], ax: Axes | None = None) -> Axes:
+    """Draws the top-k error in percent against k, for scores (N, n) and labels (N,)."""
+    ax = new_axes(ax)
+    errors = [100 * topk_error(scores, labels, k).item() for k in ks]
+    ax.plot(ks, errors, color=DARK, marker="o")
+    ax.set_xticks(list(ks))
+    ax.set(xlabel="size of the prediction k", ylabel="top-k error (%)", ylim=(0, None))
+    return ax
+
+
+def training_accuracy(
+    epochs: pd.DataFrame, names: Mapping[str, str], *, classes: int = 100, ax: Axes | None = None
+) -> Axes:
+    """Draws the top-5 accuracy on the training set over the epochs, one line a run, beside that of random answers.
+
+    Args:
+        epochs: rows of `read_epochs`.
+        names: a label for each run_id; it begins with the kind of its loss, such as "hard, rate 1".
+    """
+    ax = new_axes(ax)
+    markers = iter("os^Dv<>")
+    for run_id, name in names.items():
+        curve = epochs[epochs["run_id"] == run_id].sort_values("epoch")
+        look = look_of_loss(name.split(",")[0]) | {"marker": next(markers)}
+        ax.plot(curve["epoch"] + 1, 100 * curve["train_top5"], label=name, **look)
+    ax.axhline(500 / classes, color=GREY, linestyle="--", linewidth=1, label="random answers")
+    ax.set_xticks(np.arange(1, epochs["epoch"].max() + 2))
+    ax.set(xlabel="epoch", ylabel="top-5 accuracy on the training set (%)", ylim=(0, None))
     ax.legend()
     return ax
