@@ -1,5 +1,6 @@
 """Executed notebooks in, chapters of the static book out: where each was run is said, and no widget is left dead."""
 
+import re
 from datetime import datetime
 from pathlib import Path
 
@@ -10,17 +11,23 @@ from smooth_topk.study.tau_explorer import VALUES, live_figure
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 STATE = "application/vnd.jupyter.widget-state+json"
+LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<chapter>\w+)\.ipynb(?:#[^)]*)?\)")
 NEEDS_KERNEL = "*Open this chapter in JupyterLab (`bash scripts/lab.sh`) to move these controls.*"
 
 
-def prepare_chapter(source: Path, target: Path) -> None:
-    """Writes the notebook as a chapter of the book."""
+def prepare_chapter(source: Path, target: Path, chapters: set[str]) -> None:
+    """Writes the notebook as a chapter of the book.
+
+    Args:
+        source: an executed notebook.
+        target: the chapter.
+        chapters: names of the chapters in this book; a link to another chapter becomes plain text.
+    """
     notebook = nbformat.read(source, as_version=4)
     states = notebook.metadata.get("widgets", {}).get(STATE, {}).get("state", {})
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            # In the project a chapter lies in notebooks/, in the book beside the other pages.
-            cell.source = cell.source.replace("](../book/", "](../")
+            cell.source = mended_links(cell.source, chapters)
         elif cell.cell_type == "code":
             cell.outputs = [without_widget(output, states) for output in cell.outputs]
             if "injected-parameters" in cell.metadata.get("tags", []):
@@ -28,6 +35,12 @@ def prepare_chapter(source: Path, target: Path) -> None:
     notebook.cells.insert(1, nbformat.v4.new_markdown_cell(provenance(notebook.metadata), id="provenance"))
     notebook.metadata.pop("widgets", None)
     nbformat.write(notebook, target)
+
+
+def mended_links(text: str, chapters: set[str]) -> str:
+    """Links as they are in the book, where chapters lie one folder below the pages, and some may be missing."""
+    text = text.replace("](../book/", "](../")
+    return LINK.sub(lambda link: link[0] if link["chapter"] in chapters else link["text"], text)
 
 
 def provenance(metadata: NotebookNode) -> str:

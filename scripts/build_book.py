@@ -72,9 +72,9 @@ def stage(notebooks: list[Path], source: Path, book: Path) -> None:
     for path in [path for pattern in PAGES for path in book.glob(pattern)]:
         (shutil.copytree if path.is_dir() else shutil.copy2)(path, source / path.name)
     (source / "chapters").mkdir()
-    for notebook in notebooks:
-        prepare_chapter(notebook, source / "chapters" / notebook.name)
     names = {notebook.stem for notebook in notebooks}
+    for notebook in notebooks:
+        prepare_chapter(notebook, source / "chapters" / notebook.name, names)
     index = source / "index.md"
     index.write_text(without_empty_parts(index.read_text(encoding="utf-8"), names), encoding="utf-8")
     (source / "results.md").write_text(results_page(book / "results", names), encoding="utf-8")

@@ -95,7 +95,7 @@ def test_a_whole_book_keeps_its_whole_contents():
 
 def prepared(tmp_path: Path, notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     nbformat.write(notebook, tmp_path / "executed.ipynb")
-    book_chapters.prepare_chapter(tmp_path / "executed.ipynb", tmp_path / "chapter.ipynb")
+    book_chapters.prepare_chapter(tmp_path / "executed.ipynb", tmp_path / "chapter.ipynb", {"00_start_here"})
     return nbformat.read(tmp_path / "chapter.ipynb", as_version=4)
 
 
@@ -142,6 +142,12 @@ def test_no_dead_widget_is_left_on_a_page(tmp_path, data, kind, text):
 def test_links_of_a_chapter_to_pages_of_the_book_are_mended(tmp_path):
     notebook = v4.new_notebook(cells=[v4.new_markdown_cell("# T\n\n[notation](../book/notation.md)")])
     assert "[notation](../notation.md)" in prepared(tmp_path, notebook).cells[0].source
+
+
+def test_a_link_to_a_chapter_that_is_not_in_the_book_becomes_text(tmp_path):
+    source = "# T\n\n[0](00_start_here.ipynb#map) and [1 · Hard](01_hard.ipynb)."
+    notebook = v4.new_notebook(cells=[v4.new_markdown_cell(source)])
+    assert "[0](00_start_here.ipynb#map) and 1 · Hard." in prepared(tmp_path, notebook).cells[0].source
 
 
 def test_without_recorded_runs_the_results_page_shows_the_paper_and_says_not_run(tmp_path):

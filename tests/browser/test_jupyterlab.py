@@ -4,6 +4,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -15,9 +16,11 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbformat import v4
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+CHAPTER = "00_start_here"
 START = 120_000  # milliseconds until a kernel has started and imported torch on a busy machine
 CELLS = [
     """
@@ -40,9 +43,11 @@ controls.explore(lambda ax, tau: ax.plot([0, 1], [0, tau]), tau=0.1)
 ]
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[str]:
-    """JupyterLab in an empty home, on a free port; gives the address of the notebook."""
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """JupyterLab in an empty home, on a free port, with a small notebook and a chapter; gives the address of both."""
+    tmp_path = tmp_path_factory.mktemp("lab")
+    shutil.copy(ROOT / "notebooks" / f"{CHAPTER}.ipynb", tmp_path)
     notebook = v4.new_notebook(cells=[v4.new_code_cell(source.strip()) for source in CELLS])
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(notebook, tmp_path / "small.ipynb")
@@ -59,6 +64,8 @@ def lab(tmp_path: Path) -> Iterator[str]:
         "JUPYTERLAB_SETTINGS_DIR": tmp_path / "settings",
         "JUPYTERLAB_WORKSPACES_DIR": tmp_path / "workspaces",
         "IPYTHONDIR": tmp_path / "ipython",
+        "SMOOTH_TOPK_ROOT": ROOT,
+        "SMOOTH_TOPK_RUNS": tmp_path / "runs",
     }
     environment = {**os.environ, **{name: str(path) for name, path in folders.items()}, "JUPYTER_PREFER_ENV_PATH": "1"}
     with socket.socket() as free:
@@ -72,7 +79,8 @@ def lab(tmp_path: Path) -> Iterator[str]:
         server = subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=log, stderr=subprocess.STDOUT)
     try:
         wait_for(f"http://127.0.0.1:{port}/api?token={token}", server, tmp_path / "lab.log")
-        yield f"http://127.0.0.1:{port}/lab/tree/small.ipynb?token={token}"
+        # A workspace of its own for each notebook: the tabs of another test are not opened again.
+        yield f"http://127.0.0.1:{port}/lab/workspaces/{{0}}/tree/{{0}}.ipynb?token={token}"
     finally:
         server.terminate()  # JupyterLab ends its kernels with itself
         server.wait(timeout=60)
@@ -91,20 +99,45 @@ def wait_for(address: str, server: subprocess.Popen, log: Path) -> None:
     raise AssertionError(log.read_text())
 
 
-def test_sliders_move_the_figures_and_python_both_ways(lab, watched, screenshots):
+def run_all(lab: str, name: str, watched) -> Page:
+    """Opens a notebook and runs all its cells."""
     page = watched.page
-    watched.home = (lab.split("/lab/")[0], lab.split("/lab/")[0].replace("http", "ws"), "data:", "blob:")
-    page.goto(lab)
+    server = lab.split("/lab/")[0]
+    watched.home = (server, server.replace("http", "ws"), "data:", "blob:")
+    page.goto(lab.format(name))
     page.locator(".jp-NotebookPanel .jp-Cell").first.wait_for(timeout=START)
     page.get_by_text("Python 3 (ipykernel) | Idle").wait_for(timeout=START)  # before that, running asks for a kernel
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name=re.compile("^Run All Cells")).click()
+    return page
 
+
+def move_slider_and_see_the_picture_change(page: Page) -> None:
+    """Moves the first slider of ipywidgets; the picture of `controls.explore` lies in an image widget."""
+    picture = page.locator(".jp-OutputArea-output img.widget-image").last
+    picture.wait_for(timeout=START)
+    source = picture.get_attribute("src")
+    handle = page.locator(".jp-OutputArea-output .noUi-handle").first
+    handle.focus()
+    for _ in range(5):
+        handle.press("ArrowRight")
+    expect(picture).not_to_have_attribute("src", source, timeout=START)
+
+
+def test_a_chapter_runs_and_its_tau_slider_moves_its_figure(lab, watched, screenshots):
+    page = run_all(lab, CHAPTER, watched)
+    move_slider_and_see_the_picture_change(page)
+    expect(page.locator('[data-mime-type="application/vnd.jupyter.stderr"]')).to_have_count(0)
+    page.screenshot(path=screenshots / "jupyterlab-chapter.png")
+    assert watched.external == []
+
+
+def test_the_explorer_and_python_follow_each_other(lab, watched, screenshots):
+    page = run_all(lab, "small", watched)
     tau, curve = page.locator('.tau-explorer input[name="tau"]'), page.locator(".tau-explorer .curve.smooth")
     curve.wait_for(timeout=START)
     page.get_by_text("Python waits", exact=True).wait_for(timeout=START)
-    picture = page.locator(".jp-OutputArea-output img").last
-    picture.wait_for(timeout=START)  # the last cell is done: JupyterLab moves the focus no more
+    page.locator("img.widget-image").wait_for(timeout=START)  # the last cell is done: the focus stays where it is put
 
     before = curve.get_attribute("d")
     tau.focus()
@@ -120,11 +153,6 @@ def test_sliders_move_the_figures_and_python_both_ways(lab, watched, screenshots
     page.get_by_role("button", name="Set tau to 10").click()
     expect(tau).to_have_attribute("aria-valuetext", "tau 10", timeout=START)
 
-    source = picture.get_attribute("src")
-    handle = page.locator(".jp-OutputArea-output .noUi-handle").first
-    handle.focus()
-    for _ in range(5):
-        handle.press("ArrowRight")
-    expect(picture).not_to_have_attribute("src", source, timeout=START)
+    move_slider_and_see_the_picture_change(page)
     page.screenshot(path=screenshots / "jupyterlab.png")
     assert watched.external == []
