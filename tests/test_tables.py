@@ -82,7 +82,7 @@ def test_the_noise_table_keeps_the_groupings_apart_but_shares_the_runs_without_n
 
 def test_a_diverged_run_does_not_enter_a_mean():
     table = tables.noise_table(runs(run(0.6), run(0.01, status="diverged", seed=1)))
-    assert table.loc[0.0, ("top-5 accuracy (%)", "ours", "CE")] == "60.00, 1 seed"
+    assert table.loc[0.0, ("top-5 accuracy (%)", "ours", "CE")] == "60.00, 1 seed, 1 diverged"
 
 
 def test_the_small_data_table_names_both_data_sets():

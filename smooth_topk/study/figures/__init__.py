@@ -16,9 +16,11 @@ from smooth_topk.study.figures.losses import (
     error_by_k,
     loss_curve_table,
     loss_curves,
+    margin_curves,
     score_bars,
     training_accuracy,
 )
+from smooth_topk.study.figures.margin import left_out_regions
 from smooth_topk.study.figures.pictures import class_pictures
 from smooth_topk.study.figures.pivot import correction_curve, head_and_tail, tail_derivatives
 from smooth_topk.study.figures.polynomials import (
@@ -32,13 +34,16 @@ from smooth_topk.study.figures.probabilities import crop_bars, crop_table, proba
 from smooth_topk.study.figures.speed import speed_figure
 from smooth_topk.study.figures.style import look_of_loss, new_axes, show_tau_scale, tau_colour
 from smooth_topk.study.figures.training import (
+    annealing_curves,
     gradient_sparsity,
+    noise_curves,
     noise_figure,
     small_data_figure,
     training_curves_by_tau,
 )
 
 __all__ = [
+    "annealing_curves",
     "class_pictures",
     "correction_band",
     "correction_bounds",
@@ -60,10 +65,13 @@ __all__ = [
     "gradient_sparsity",
     "hard_margins",
     "head_and_tail",
+    "left_out_regions",
     "look_of_loss",
     "loss_curve_table",
     "loss_curves",
+    "margin_curves",
     "new_axes",
+    "noise_curves",
     "noise_figure",
     "operation_counts",
     "prediction_bound",

@@ -8,7 +8,9 @@ from smooth_topk.study.tables.cells import finished, loss_names, refuse_mixture
 from smooth_topk.study.tables.paper import paper_table
 
 LABELS = {
-    "train_top5": "top-5 accuracy on the training set (%)",
+    "train_top1": "top-1 accuracy on the training labels (%)",
+    "train_top5": "top-5 accuracy on the training labels (%)",
+    "validation_top1": "top-1 accuracy on the validation set (%)",
     "validation_top5": "top-5 accuracy on the validation set (%)",
     "test_top1": "top-1 accuracy on the test set (%)",
     "test_top5": "top-5 accuracy on the test set (%)",
@@ -16,6 +18,10 @@ LABELS = {
     "last_test_top5": "top-5 accuracy, last epoch (%)",
     "train_loss": "training loss",
 }
+OTHER_SMOOTH = (
+    {"color": "#6fa8d6", "linestyle": "-.", "marker": "D"},
+    {"color": "#9ec6e8", "linestyle": (0, (1, 1)), "marker": "v"},
+)
 
 
 def noise_figure(
@@ -42,6 +48,40 @@ def noise_figure(
     ax.set(xlabel="noise level p", ylabel=LABELS.get(metric, metric))
     ax.legend()
     return ax
+
+
+def noise_curves(
+    epochs: pd.DataFrame,
+    runs: pd.DataFrame,
+    *,
+    noise_level: float,
+    grouping: str = "superclass",
+    metrics: tuple[str, str] = ("train_top1", "validation_top5"),
+    axes=None,
+):
+    """Draws who overfits: accuracy on the training labels, noisy ones included, beside that on the validation set.
+
+    Args:
+        epochs: rows of epochs.csv of the runs.
+        noise_level: the nearest level that was run is drawn, and named in the title.
+        metrics: the columns of epochs.csv of the left and the right panel.
+
+    Returns:
+        The axes of both panels. A dot marks the epoch that early stopping keeps.
+    """
+    axes = new_axes(ncols=2, figsize=(9.6, 3.8)) if axes is None else axes
+    runs = finished(runs)
+    runs = runs[(runs["noise_grouping"] == grouping) | (runs["noise_level"] == 0)]
+    if runs.empty:
+        axes[0].set_title("not run")
+        return axes
+    level = min(runs["noise_level"], key=lambda found: abs(found - noise_level))
+    runs = runs[runs["noise_level"] == level]
+    for ax, metric in zip(axes, metrics, strict=True):
+        _draw_curves(ax, epochs, runs, metric)
+    axes[0].set_title(f"p = {level:g}, {grouping.replace('_', ' ')}")
+    axes[0].legend()
+    return axes
 
 
 def small_data_figure(
@@ -89,6 +129,29 @@ def training_curves_by_tau(
     return ax
 
 
+def annealing_curves(
+    epochs: pd.DataFrame, runs: pd.DataFrame, *, metric: str = "validation_top5", ax: Axes | None = None
+) -> Axes:
+    """Draws runs of fixed tau and of falling tau; a line has the colour of the tau of its epoch, and ends in its name.
+
+    Args:
+        epochs: rows of epochs.csv with run_id, epoch, tau and the metric. Seeds are averaged.
+        runs: rows of runs.csv of the smooth loss.
+    """
+    ax = new_axes(ax)
+    for name, part in runs.groupby(loss_names(runs), sort=False):
+        curve = epochs[epochs["run_id"].isin(part["run_id"])].groupby("epoch")[["tau", metric]].mean()
+        values, falls = 100 * curve[metric], curve["tau"].nunique() > 1
+        # Every epoch is a piece of its own, since the colour may change from one to the next.
+        for (start, tau), end in zip(curve["tau"].iloc[:-1].items(), curve.index[1:], strict=True):
+            pair = [start + 1, end + 1]
+            ax.plot(pair, values.loc[[start, end]], color=tau_colour(tau), linewidth=3.2 if falls else 1.8)
+        ax.plot([], [], color=tau_colour(curve["tau"].iloc[0]), linewidth=3.2 if falls else 1.8, label=maths(name))
+    ax.set(xlabel="epoch", ylabel=LABELS.get(metric, metric))
+    ax.legend()
+    return ax
+
+
 def gradient_sparsity(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draws the share of derivatives that are not numerically zero against tau: Figure 2(b).
 
@@ -118,13 +181,36 @@ def _draw_paper(ax, table, x, suffix=""):
 
 def _draw_ours(ax, runs, x, metric):
     """One line a loss, a point the mean over seeds, a bar their standard deviation."""
-    for loss, part in runs.groupby(loss_names(runs), sort=True):
+    names = loss_names(runs)
+    looks = _looks(names)
+    for loss, part in runs.groupby(names, sort=True):
         for _, cell in part.groupby(x):
             refuse_mixture(cell)
         points = (100 * part.set_index(x)[metric].astype(float)).groupby(level=0).agg(["mean", "std", "count"])
         seeds = _range_text(points["count"])
         label = f"{maths(loss)}, ours ({seeds})"
-        ax.errorbar(points.index, points["mean"], points["std"].fillna(0), label=label, **look_of_loss(loss))
+        ax.errorbar(points.index, points["mean"], points["std"].fillna(0), label=label, **looks[loss])
+
+
+def _draw_curves(ax, epochs, runs, metric):
+    """One line a loss, the mean over seeds; a dot at the mean of their best epochs."""
+    names = loss_names(runs)
+    looks = _looks(names)
+    for loss, part in runs.groupby(names, sort=True):
+        curve = 100 * epochs[epochs["run_id"].isin(part["run_id"])].groupby("epoch")[metric].mean()
+        line = ax.plot(curve.index + 1, curve, label=maths(loss), **looks[loss] | {"marker": ""})[0]
+        best = round(part["best_epoch"].astype(float).mean())
+        ax.plot([best + 1], [curve[best]], looks[loss]["marker"], color=line.get_color())
+    ax.set(xlabel="epoch", ylabel=LABELS.get(metric, metric))
+
+
+def _looks(names) -> dict[str, dict]:
+    """The look of each loss; a second and third smooth loss are lighter and have other lines and markers."""
+    looks = {name: look_of_loss(name) for name in sorted(set(names))}
+    smooth = [name for name in looks if name.startswith("L")]
+    for name, other in zip(smooth[1:], OTHER_SMOOTH, strict=False):
+        looks[name] = other
+    return looks
 
 
 def _range_text(counts):

@@ -29,7 +29,7 @@ def configs_of(runs: pd.DataFrame) -> list[RunConfig]:
 
 
 def mean_and_std(runs: pd.DataFrame, metric: str, *, scale: float = 100.0) -> str:
-    """Returns one cell such as `62.41 (0.31), 3 seeds`.
+    """Returns one cell such as `62.41 (0.31), 3 seeds`, with what else became of a seed, such as `1 diverged`.
 
     Args:
         runs: rows of runs.csv that share every setting but the seed; a mean over anything else is refused.
@@ -39,9 +39,14 @@ def mean_and_std(runs: pd.DataFrame, metric: str, *, scale: float = 100.0) -> st
     if runs.empty:
         return NOT_RUN
     refuse_mixture(runs)
-    values = scale * runs[metric].dropna().astype(float)
-    if values.empty:
-        return NOT_RUN
+    values = scale * finished(runs)[metric].dropna().astype(float)
+    others = runs.loc[runs["status"] != "finished", "status"] if "status" in runs else pd.Series(dtype=object)
+    parts = [_mean(values)] if len(values) else []
+    parts += [f"{count} {status}" for status, count in others.value_counts().items()]
+    return ", ".join(parts) or NOT_RUN
+
+
+def _mean(values: pd.Series) -> str:
     if len(values) == 1:
         return f"{values.iloc[0]:.2f}, 1 seed"
     return f"{values.mean():.2f} ({values.std(ddof=1):.2f}), {len(values)} seeds"

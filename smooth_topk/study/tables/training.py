@@ -5,7 +5,7 @@
 
 import pandas as pd
 
-from smooth_topk.study.tables.cells import NOT_IN_PAPER, NOT_RUN, finished, loss_names, mean_and_std, paper_cell
+from smooth_topk.study.tables.cells import NOT_IN_PAPER, NOT_RUN, loss_names, mean_and_std, paper_cell
 from smooth_topk.study.tables.paper import paper_table
 
 METRICS = {"top1": "top-1 accuracy (%)", "top5": "top-5 accuracy (%)"}
@@ -20,7 +20,6 @@ def noise_table(runs: pd.DataFrame, *, grouping: str = "superclass", which: str 
         grouping: "superclass" or "index_blocks".
         which: "test" for the epoch with the best validation top-5, "last_test" for the last one.
     """
-    runs = finished(runs)
     runs = runs[(runs["noise_grouping"] == grouping) | (runs["noise_level"] == 0)]
     paper = paper_table(9)
     levels = sorted(set(paper["noise_level"]) | set(runs["noise_level"]))
@@ -33,7 +32,7 @@ def small_data_table(runs: pd.DataFrame, *, which: str = "test") -> pd.DataFrame
 
     Our own data set and network are part of the heading, since they are not the paper's.
     """
-    runs, paper = finished(runs), paper_table(2)
+    paper = paper_table(2)
     sizes = runs["train_size"].map(size_name) if len(runs) else pd.Series(dtype=object)
     runs, paper = runs.assign(size=sizes), paper.assign(size=paper["share"].map(size_name))
     order = {
@@ -53,7 +52,6 @@ def temperature_table(runs: pd.DataFrame, epochs: pd.DataFrame, *, which: str = 
 
     The paper does not say which accuracy its table holds; Figure 2(a) shows the top-5 error of the same runs.
     """
-    runs = finished(runs)
     runs = runs[runs["loss"].isin(["smooth", "hard"])]
     runs = runs.assign(tau_or_zero=runs["tau"].where(runs["loss"] == "smooth", 0.0).astype(float))
     runs = runs.merge(_last_train(epochs), on="run_id", how="left")
@@ -80,7 +78,6 @@ def margin_table(runs: pd.DataFrame, *, k: int, which: str = "validation") -> pd
     if k not in (1, 5):
         raise ValueError(f"The paper compares margins for k=1 (Table 7) and k=5 (Table 8), got k={k}.")
     paper, metric = paper_table(7 if k == 1 else 8), f"top{k}"
-    runs = finished(runs)
     smooth = runs[(runs["loss"] == "smooth") & (runs["k"] == k)]
     plain = smooth[smooth["margin"] == 0]
     if k == 1 and plain.empty:

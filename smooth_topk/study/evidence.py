@@ -1,0 +1,93 @@
+"""Which runs a study chapter shows: configurations in, their recorded rows, curves and origin out."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from smooth_topk.study import notebook
+from smooth_topk.study.records import read_epochs, read_runs
+from smooth_topk.study.run_config import RunConfig
+
+CONDITIONS = ("device", "cpu", "machine", "threads", "dtype", "batch", "batch_size", "k", "tau")
+
+
+def adjusted(runs: Sequence[RunConfig], **changes) -> tuple[RunConfig, ...]:
+    """Returns the runs with some fields changed; a change that is None changes nothing.
+
+    Example:
+        >>> [run.epochs for run in adjusted([RunConfig(epochs=8)], epochs=3, train_size=None)]
+        [3]
+    """
+    given = {name: value for name, value in changes.items() if value is not None}
+    return tuple(replace(run, **given) for run in runs)
+
+
+def folders(profile: str) -> dict[str, Path]:
+    """Returns the two folders of a profile's trainings, as `run_grid` takes them."""
+    return {
+        "results_folder": notebook.results_folder(profile),
+        "runs_folder": notebook.runs_folder(profile) / "training",
+    }
+
+
+def recorded_runs(grid: Sequence[RunConfig], folder: Path | None = None) -> pd.DataFrame:
+    """Returns the rows of runs.csv that belong to the grid: those in `folder`, by default in book/results."""
+    runs = read_runs(folder or notebook.recorded_folder())
+    return runs[runs["run_id"].isin({run.run_id for run in grid})]
+
+
+def epochs_of(runs: pd.DataFrame, folder: Path | None = None) -> pd.DataFrame:
+    """Returns the rows of epochs.csv that belong to the runs."""
+    epochs = read_epochs(folder or notebook.recorded_folder())
+    return epochs[epochs["run_id"].isin(set(runs["run_id"]))]
+
+
+def origin(runs: pd.DataFrame, grid: Sequence[RunConfig]) -> str:
+    """Returns in one sentence how many runs of a grid are there, what they are, and where and when they ran.
+
+    Example:
+        >>> origin(pd.DataFrame({"run_id": []}), [RunConfig()])
+        '0 of 1 runs recorded: not run.'
+    """
+    distinct = {run.run_id: run for run in grid}
+    found = f"{runs['run_id'].nunique()} of {len(distinct)} runs recorded"
+    if runs.empty:
+        return f"{found}: not run."
+    setting = _and(f"{run.dataset}, {run.model}, {run.epochs} epochs" for run in distinct.values())
+    return f"{found}: {setting}; {where_and_when(runs)}."
+
+
+def where_and_when(rows: pd.DataFrame) -> str:
+    """Returns machines, torch and days of some rows, as far as they are recorded."""
+    names = [name for name in ("device", "cpu", "machine", "torch") if name in rows]
+    labels = {"torch": "torch {}"}
+    parts = [_and(labels.get(name, "{}").format(value) for value in rows[name].dropna()) for name in names]
+    days = sorted({str(day)[:10] for day in rows["date"].dropna()}) if "date" in rows else []
+    parts += [" to ".join(dict.fromkeys((days[0], days[-1])))] if days else []
+    return ", ".join(part for part in parts if part) or "machine not recorded"
+
+
+def measurements(columns: Sequence[str], folder: Path | None = None, **wanted) -> list[pd.DataFrame]:
+    """Returns the measurements with these columns, one table for each machine and condition.
+
+    Args:
+        columns: what a CSV file must have to count, such as algorithm, direction, n, seconds.
+        folder: by default book/results.
+        wanted: values of further columns; rows with another value are left out, files without the column are not.
+    """
+    found = []
+    for path in sorted((folder or notebook.recorded_folder()).glob("*.csv")):
+        table = pd.read_csv(path)
+        if not set(columns) <= set(table.columns):
+            continue
+        for name, value in wanted.items():
+            table = table[table[name] == value] if name in table else table
+        conditions = [name for name in CONDITIONS if name in table and name not in columns]
+        found += [part for _, part in table.groupby(conditions, dropna=False)] if conditions else [table]
+    return [part for part in found if len(part)]
+
+
+def _and(texts) -> str:
+    return " and ".join(dict.fromkeys(str(text) for text in texts))
