@@ -1,17 +1,16 @@
-"""Figures of chapter 6: head, pivot and tail, the bounded correction, one polynomial for all derivatives of the tail."""
+"""Figures of chapter 6: head, pivot and tail, the bounded correction, the one polynomial of the tail's derivatives."""
 
 from collections.abc import Sequence
 
 import pandas as pd
 import torch
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch
 from torch import Tensor
 
 from smooth_topk.study.figures.style import BLUE, BROWN, DARK, GREY, new_axes
 
-PARTS = {"head": BLUE, "pivot": BROWN, "tail": "#c9c9c9"}
-HATCHES = {"head": "", "pivot": "..", "tail": "//"}
+HEAD = {"facecolor": BLUE, "edgecolor": DARK}
+TAIL = {"facecolor": "#dddddd", "edgecolor": DARK, "hatch": "//"}
 
 
 def head_and_tail(
@@ -29,21 +28,19 @@ def head_and_tail(
     left, right = axes if axes is not None else new_axes(ncols=2, figsize=(9.6, 3.4))
     ordered = scores.detach().double().sort(descending=True).values[:shown]
     distance = ordered - ordered[k - 1]
-    parts = ["head"] * (k - 1) + ["pivot"] + ["tail"] * (len(ordered) - k)
     places = torch.arange(1, len(ordered) + 1)
-    bars = left.bar(places, distance, color=[PARTS[part] for part in parts], edgecolor=DARK, linewidth=0.6)
-    for bar, part in zip(bars, parts, strict=True):
-        bar.set_hatch(HATCHES[part])
+    left.bar(places[:k], distance[:k], linewidth=0.6, label=f"head, the {k} largest", **HEAD)
+    left.bar(places[k:], distance[k:], linewidth=0.6, label="tail", **TAIL)
     left.axhline(0, color=BROWN, linewidth=1)
-    left.plot([k], [0], marker="D", color=BROWN)
-    handles = [Patch(facecolor=PARTS[p], edgecolor=DARK, hatch=HATCHES[p], label=p) for p in PARTS]
-    left.legend(handles=handles)
+    left.plot([k], [0], "D", color=BROWN, label="pivot, the last of the head")
+    left.legend()
     left.set(xlabel="rank of the class", ylabel="score − score of the pivot")
     weights = torch.exp(distance[k:] / (k * tau))
-    right.bar(places[k:], weights, color=PARTS["tail"], hatch="//", edgecolor=DARK, linewidth=0.6)
+    right.bar(places[k:], weights, linewidth=0.6, **TAIL)
     right.axhline(1, color=BROWN, linewidth=1)
     right.set(xlabel="rank of the class", ylabel=f"u of the tail, τ = {tau:.3g}", ylim=(0, 1.08))
-    right.set_xlim(left.get_xlim())
+    for ax in (left, right):
+        ax.set(xlim=(0, len(ordered) + 1), xticks=range(5, len(ordered) + 1, 5))
     return left, right
 
 

@@ -70,7 +70,7 @@ def summation_grid(e: list, k: int, *, step: int | None = None, ax: Axes | None 
         arrow = {"arrowstyle": "->", "color": BLUE, "linewidth": 1.4, "shrinkA": 9, "shrinkB": 11}
         for row in (top, top - 1):
             ax.annotate("", (step, top), (step - 1, row), arrowprops=arrow)
-        ax.text(step - 0.42, top - 0.5, f"× {e[step - 1]:g}", color=BLUE, fontsize=8, ha="right", va="center")
+        ax.text(step - 0.47, top - 0.72, f"× {e[step - 1]:g}", color=BLUE, fontsize=9, ha="left", va="center")
     ax.set_xticks(range(len(e) + 1), ["start", *(f"$e_{{{i}}}$ = {value:g}" for i, value in enumerate(e, 1))])
     ax.set_yticks(range(k + 1), [f"$\\sigma_{j}$" for j in range(k + 1)])
     ax.set(xlim=(-0.5, len(e) + 0.5), ylim=(-0.5, k + 0.5))
@@ -87,7 +87,7 @@ def product_tree(e: list, k: int, *, levels: int | None = None, ax: Axes | None 
     """
     ax = new_axes(ax, figsize=(9.6, 4.2))
     nodes = [([1, value], float(place), False) for place, value in enumerate(e)]
-    height, levels = 0, np.inf if levels is None else levels
+    widest, height, levels = nodes, 0, np.inf if levels is None else levels
     while True:
         for coefficients, place, dropped in nodes:
             _write_polynomial(ax, place, height, coefficients, dropped)
@@ -95,6 +95,7 @@ def product_tree(e: list, k: int, *, levels: int | None = None, ax: Axes | None 
             break
         if len(nodes) % 2:
             nodes.append(([1], nodes[-1][1] + 2.0**height, False))
+            widest = max(widest, nodes, key=lambda row: row[-1][1])
             _write_polynomial(ax, nodes[-1][1], height, [1], False)
         nodes, below = [_merge(left, right, k) for left, right in zip(nodes[::2], nodes[1::2], strict=True)], nodes
         for number, (_, place, _) in enumerate(below):
@@ -103,7 +104,7 @@ def product_tree(e: list, k: int, *, levels: int | None = None, ax: Axes | None 
     full = int(np.ceil(np.log2(len(e))))
     names = ["leaves", *(f"level {level}" for level in range(1, full + 1))]
     ax.set_yticks(range(full + 1), names)
-    ax.set(xlim=(-0.7, len(e) - 0.3), ylim=(-0.5, full + 0.6), xticks=[])
+    ax.set(xlim=(-0.7, max(node[1] for node in widest) + 0.7), ylim=(-0.5, full + 0.6), xticks=[])
     ax.grid(False)
     ax.spines[:].set_visible(False)
     return ax
@@ -132,6 +133,8 @@ def polynomial_text(coefficients: list) -> list[str]:
     Example:
         >>> polynomial_text([1, 3, 2])
         ['1', '3X', '2X²']
+        >>> polynomial_text([1, 1])
+        ['1', 'X']
     """
     powers = [
         "",
@@ -148,7 +151,7 @@ def _merge(left, right, k):
 
 
 def _write_polynomial(ax, place, height, coefficients, dropped):
-    """Writes a node as terms joined by plus, two terms a line; dots stand for dropped terms."""
+    """Writes a node as terms joined by plus, three terms a line; dots stand for dropped terms."""
     terms = polynomial_text(coefficients) + (["…"] if dropped else [])
     lines = [" + ".join(terms[start : start + 3]) for start in range(0, len(terms), 3)]
     box = {"boxstyle": "round,pad=0.3", "facecolor": PALE, "edgecolor": BLUE, "linewidth": 0.8}
