@@ -55,8 +55,9 @@ def forward(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -
     return losses.to(scores.dtype), kth_score, (by_tail * share).to(dtype), index, by_head * share
 
 
-def backward(scores: Tensor, state: RowState, grad_loss: Tensor, k: int, tau: float) -> Tensor:
+def backward(scores: Tensor, state: tuple[Tensor, ...], grad_loss: Tensor, k: int, tau: float) -> Tensor:
     """Derivatives by the scores, (N, C): a polynomial for the tail, and k + 1 others put in place."""
+    state = RowState(*state)
     coefficients = (state.tail * grad_loss).unsqueeze(2)  # (k, N, 1)
     gradient = torch.empty_like(scores, memory_format=torch.contiguous_format)
     for rows, (u, spare) in blocks(scores, 2, state.tail.dtype):
@@ -112,13 +113,13 @@ def power_sums(scores: Tensor, kth_score: Tensor, index: Tensor, scale: float, d
 
 
 def newton(sums: Tensor) -> Tensor:
-    """ε_k, ..., ε_0 from power sums by m ε_m = Σ_r (-1)^(r-1) ε_{m-r} p_r, shape (k + 1, N)."""
+    """ε_0, ..., ε_k from power sums by m ε_m = Σ_r (-1)^(r-1) ε_{m-r} p_r, shape (k + 1, N)."""
     signed = sums.clone()
     signed[1::2].neg_()
-    sigmas = torch.ones_like(sums[:1])
+    sigmas = torch.ones_like(sums[:1])  # ε_m, ..., ε_0
     for m in range(1, len(sums) + 1):
         sigmas = torch.cat([(signed[:m] * sigmas).mean(0, keepdim=True), sigmas])
-    return sigmas.clamp_(min=0)
+    return sigmas.flip(0).clamp_(min=0)
 
 
 def ratio(head: Tensor, tail_sigmas: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -127,25 +128,26 @@ def ratio(head: Tensor, tail_sigmas: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     The head's derivatives are the reverse mode of its recursion. A tail class of weight u has
     q^(k) - q^(k-1) = u Σ_m (-u)^m (σ_{k-1-m}/σ_k - σ_{k-2-m}/σ_{k-1}).
     """
-    factors = pivot.head_factors(head, head)
-    polynomials = pivot.head_polynomials(factors)
-    weights = pivot.span_weights(head)
-    matrix = weights * pivot.shifted(tail_sigmas)
-    sigmas = pivot.merge(polynomials[-1], matrix)  # S_k, ..., S_0
-    upper, lower = sigmas[0], sigmas[1]
+    decays = pivot.decays(head)
+    *polynomials, sigmas = pivot.add_head(tail_sigmas, decays)
+    lower, upper = sigmas[-2:]
 
-    adjoint = matrix[:, 0] / upper - matrix[:, 1] / lower  # (k + 1, N)
+    adjoint = torch.cat([torch.zeros_like(head[1:]), (1 / upper)[None]])  # of S_1..S_k
+    if len(head) > 1:
+        adjoint[-2] = -1 / lower
     by_head = []
-    for factor, polynomial in zip(reversed(factors.unbind()), polynomials[-2::-1], strict=True):
-        step = factor * adjoint[1:]
-        by_head.append((step * polynomial[:-1]).sum(0))
-        adjoint = torch.cat([adjoint[:-1] + step, adjoint[-1:]])
+    for decay, polynomial in zip(decays.unbind(), reversed(polynomials), strict=True):
+        by_head.append((adjoint * polynomial[:-1]).sum(0))
+        above = adjoint[1:]
+        adjoint = adjoint * decay
+        adjoint[:-1] += above
 
-    descending = weights[:-1, :2].flip(0)  # i = k-1..0, j = k and k-1
-    by_tail = sigmas[1:] * descending[:, 0] / upper  # σ_{k-1-m} / σ_k
-    by_tail[:-1] -= sigmas[2:] * descending[1:, 1] / lower
+    spans = head.flip(0).cumsum(0).neg_().exp_()  # exp(-(t_{k-m} + ... + t_k)); t_k is zero
+    below = sigmas[:-1].flip(0) * spans  # σ_{k-1-m}, in the scale of σ_k and of σ_{k-1}
+    by_tail = below / upper
+    by_tail[:-1] -= below[1:] / lower
     by_tail[1::2].neg_()
-    return torch.log(upper / lower), torch.stack(by_head[::-1]), by_tail
+    return torch.log(upper / lower), torch.stack(by_head), by_tail
 
 
 def softplus(z: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from .eager import softplus
-from .row_loss import row_losses
+from .row_loss import HALF, row_losses
 from .symmetric_polynomials import ALGORITHMS, log_symmetric_polynomials, without_label
 
 
@@ -59,8 +59,8 @@ def smooth_topk_loss(
 
     def losses_of(rows: Tensor, row_labels: Tensor) -> Tensor:
         if algorithm in ("auto", "pivot"):
-            return row_losses(rows, row_labels, k, float(tau), float(margin))
-        x = rows / (k * tau)
+            return row_losses(rows, row_labels, k, float(tau), float(margin), fused=algorithm == "auto")
+        x = _widened(rows) / (k * tau)
         others = without_label(x, row_labels)
         log_sigma = log_symmetric_polynomials(others, k, algorithm=algorithm, series_order=series_order)
         true_x = x.gather(1, row_labels[:, None]).squeeze(1)
@@ -92,7 +92,7 @@ def hard_topk_loss(
     _check_settings(k, margin, reduction)
 
     def losses_of(rows: Tensor, row_labels: Tensor) -> Tensor:
-        label = row_labels[:, None]
+        rows, label = _widened(rows), row_labels[:, None]
         kth_score = rows.scatter(1, label, -torch.inf).topk(k).values[:, -1:]
         return torch.relu(margin + (kth_score - rows.gather(1, label)) / k).squeeze(1)
 
@@ -178,9 +178,8 @@ def _reduced(losses_of, scores, labels, k, weight, ignore_index, reduction) -> T
     ignored = labels_of_rows == ignore_index
     labels_of_rows = labels_of_rows.masked_fill(ignored, 0)
     _check_label_range(labels_of_rows, classes)
-    half = scores.dtype in (torch.float16, torch.bfloat16)
     with torch.autocast(scores.device.type, enabled=False):  # the polynomials need every bit of float32
-        losses = losses_of(rows.float() if half else rows, labels_of_rows)
+        losses = losses_of(rows, labels_of_rows)
     counts = torch.ones_like(losses) if weight is None else weight.to(losses.dtype)[labels_of_rows]
     counts = counts.masked_fill(ignored, 0.0)
     losses = torch.where(ignored, 0.0, losses * counts)
@@ -188,7 +187,12 @@ def _reduced(losses_of, scores, labels, k, weight, ignore_index, reduction) -> T
         losses = losses.reshape(labels.shape)
     else:
         losses = losses.sum() if reduction == "sum" else losses.sum() / counts.sum()
-    return losses.to(scores.dtype) if half and not torch.is_autocast_enabled(scores.device.type) else losses
+    return losses if torch.is_autocast_enabled(scores.device.type) else losses.to(scores.dtype)
+
+
+def _widened(scores: Tensor) -> Tensor:
+    """Half precision in float32."""
+    return scores.float() if scores.dtype in HALF else scores
 
 
 def _check_settings(k: int, margin: float, reduction: str) -> None:

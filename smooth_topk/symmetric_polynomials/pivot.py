@@ -44,10 +44,8 @@ def scaled_sigmas(scores: Tensor, k: int, scale: float = 1.0) -> tuple[Tensor, T
 
     constant = head.detach()
     constant = constant.masked_fill(constant == -torch.inf, 0.0)
-    scaled_head = head_polynomials(head_factors(head, constant))[-1]  # (k + 1, N)
-    tail_sigmas = product_tree(tail, k).double().T  # (k + 1, N)
-    matrix = span_weights(constant) * shifted(tail_sigmas.flip(0))
-    sigmas = merge(scaled_head, matrix).flip(0)
+    live = torch.exp(head - constant)  # ones, that carry the derivatives; zero for a class of -inf
+    sigmas = add_head(product_tree(tail, k).double().T, decays(constant), live)[-1]  # (k + 1, N)
 
     degrees = torch.arange(k + 1, device=scores.device)[:, None]
     log_largest_term = torch.cat([torch.zeros_like(constant[:1]), constant.cumsum(0)])
@@ -66,44 +64,24 @@ def safe_log(scaled: Tensor) -> Tensor:
     return torch.where(empty, -torch.inf, torch.log(torch.where(empty, 1.0, scaled)))
 
 
-def head_factors(head: Tensor, constant: Tensor) -> Tensor:
-    """exp(t_i - t_j) for j <= i: (i, j, N), the factors of the head's recursion, which never uses the others."""
-    return (head[:, None] - constant).clamp(max=0.0).exp()
+def decays(head: Tensor) -> Tensor:
+    """exp(t_{i+j} - t_i), at most one, (i, j, N) with i, j = 1..k; beyond the head, t is zero."""
+    places = torch.arange(len(head), device=head.device)
+    return (torch.cat([head, torch.zeros_like(head)])[places[:, None] + places + 1] - head[:, None]).exp()
 
 
-def head_polynomials(factors: Tensor) -> list[Tensor]:
-    """σ_j(exp t_1, ..., exp t_i) / exp(t_1 + ... + t_j) for i = 0..k, (k + 1, N) each.
+def add_head(tail_sigmas: Tensor, decays: Tensor, live: Tensor | None = None) -> list[Tensor]:
+    """The scaled polynomials of the tail, then with t_k, with t_k and t_{k-1}, ..., with the whole head.
 
-    Class i joins by a_j <- a_j + exp(t_i - t_j) a_{j-1}.
+    Class i joins by S_j <- exp(t_{i+j} - t_i) S_j + S_{j-1}, because the largest term of degree j becomes
+    exp(t_i + ... + t_{i+j-1}). Each has shape (k + 1, N).
     """
-    one = torch.ones_like(factors[0, :1])
-    polynomials = [torch.cat([one, torch.zeros_like(factors[0])])]
-    for factor in factors.unbind():
+    polynomials = [tail_sigmas]
+    for i in reversed(range(len(decays))):
         last = polynomials[-1]
-        polynomials.append(torch.cat([one, torch.addcmul(last[1:], factor, last[:-1])]))
+        below = last[:-1] if live is None else live[i] * last[:-1]
+        polynomials.append(torch.cat([last[:1], torch.addcmul(below, decays[i], last[1:])]))
     return polynomials
-
-
-def span_weights(constant: Tensor) -> Tensor:
-    """exp(-(t_{i+1} + ... + t_j)), (k + 1, k + 1, N): rows are i = 0..k, columns are j = k..0; one where i >= j.
-
-    Spans are summed afresh rather than subtracted from one running sum, which would lose what is small.
-    """
-    k = constant.shape[0]
-    inside = constant.new_full((k + 1, k + 1), -1.0).triu(1)
-    steps = torch.cat([torch.zeros_like(constant[:1]), constant])
-    return (inside[:, :, None] * steps).cumsum(1).exp().flip(1)
-
-
-def shifted(descending: Tensor) -> Tensor:
-    """ε_{j-i}, zero where i > j, in the places of `span_weights`, from ε_k, ..., ε_0."""
-    padded = torch.cat([descending, torch.zeros_like(descending[1:])])
-    return padded.unfold(0, len(descending), 1).transpose(1, 2)
-
-
-def merge(scaled_head: Tensor, matrix: Tensor) -> Tensor:
-    """S_j = Σ_i a_i exp(-(t_{i+1} + ... + t_j)) ε_{j-i} for j = k..0, shape (k + 1, N)."""
-    return (scaled_head[:, None] * matrix).sum(0)
 
 
 def product_tree(u: Tensor, k: int) -> Tensor:
