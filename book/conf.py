@@ -73,18 +73,28 @@ SECTION = re.compile(r"(Args|Returns|Raises|Yields|Example|Examples|Attributes|N
 
 
 def show_formulas_literally(app, what, name, obj, options, lines):
-    """Turns an indented paragraph of a docstring, which is a formula in Unicode, into a literal block."""
+    """Turns an indented paragraph of a docstring, which is a formula in Unicode, into a literal block.
+
+    Elsewhere a vertical bar is an absolute value or a union of types, never reStructuredText's substitution.
+    """
     result, margin, previous = [], "", ""
     for line in lines:
         indented = line.startswith("    ")
         if indented and not previous and not SECTION.match(margin) and not margin.endswith("::"):
             result += ["::", ""]
             margin = "::"
-        result.append(line)
+        verbatim = indented and (margin.startswith("Example") or margin.endswith("::"))
+        result.append(line if verbatim else without_substitutions(line))
         previous = line.strip()
         if line.strip() and not indented:
             margin = line.rstrip()
     lines[:] = result
+
+
+def without_substitutions(line):
+    """Escapes the vertical bars of a line that are not inside backticks."""
+    parts = line.split("`")
+    return "`".join(part if i % 2 else part.replace("|", r"\|") for i, part in enumerate(parts))
 
 
 def setup(app):
