@@ -1,0 +1,223 @@
+"""The public losses: what they share with cross-entropy, what they refuse, and what they do at the edges."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smooth_topk import HardTopKLoss, SmoothTopKLoss, hard_topk_loss, smooth_topk_loss
+
+FLOAT32 = 2e-6  # a few roundings of float32
+FLOAT64 = 1e-12
+AS_CROSS_ENTROPY = {"k": 1, "tau": 1.0, "margin": 0.0}
+
+
+def value_and_gradient(function, scores, *arguments, **options):
+    scores = scores.detach().clone().requires_grad_()
+    value = function(scores, *arguments, **options)
+    (gradient,) = torch.autograd.grad(value.sum(), scores)
+    return value.detach(), gradient
+
+
+@given(
+    seed=st.integers(0, 2**31),
+    shape=st.sampled_from([(7, 5), (1, 2), (4, 6, 3), (2, 5, 2, 3), (9,)]),
+    scale=st.sampled_from([1e-2, 1.0, 30.0]),
+    reduction=st.sampled_from(["none", "mean", "sum"]),
+    weighted=st.booleans(),
+    ignoring=st.booleans(),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+    label_dtype=st.sampled_from([torch.int64, torch.int32]),
+)
+def test_with_k_1_tau_1_and_no_margin_it_is_cross_entropy(
+    seed, shape, scale, reduction, weighted, ignoring, dtype, label_dtype
+):
+    generator = torch.Generator().manual_seed(seed)
+    classes = shape[min(1, len(shape) - 1)]
+    scores = scale * torch.randn(shape, generator=generator, dtype=dtype)
+    labels = torch.randint(classes, shape[:1] + shape[2:] if len(shape) > 1 else (), generator=generator)
+    options = {"reduction": reduction}
+    if weighted:
+        options["weight"] = torch.rand(classes, generator=generator, dtype=dtype) + 0.1
+    if ignoring:
+        options["ignore_index"] = 1
+    ours = value_and_gradient(smooth_topk_loss, scores, labels.to(label_dtype), **AS_CROSS_ENTROPY, **options)
+    theirs = value_and_gradient(F.cross_entropy, scores, labels, **options)
+    tolerance = FLOAT32 if dtype == torch.float32 else FLOAT64
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.shape == b.shape
+        torch.testing.assert_close(a, b, rtol=5 * tolerance, atol=tolerance, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_half_precision_is_computed_in_float32_and_returned_as_cross_entropy_does(dtype, autocast, reduction):
+    scores = torch.randn(6, 30, generator=torch.Generator().manual_seed(0)).to(dtype).requires_grad_()
+    labels = torch.arange(6)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        ours = smooth_topk_loss(scores, labels, k=5, reduction=reduction)
+        theirs = F.cross_entropy(scores, labels, reduction=reduction)
+    assert ours.dtype == theirs.dtype
+    wide = smooth_topk_loss(scores.detach().float(), labels, k=5, reduction=reduction)
+    torch.testing.assert_close(ours, wide.to(ours.dtype), rtol=0, atol=0)
+    (gradient,) = torch.autograd.grad(ours.sum(), scores)
+    assert gradient.dtype == dtype
+
+
+@pytest.mark.parametrize("loss", [smooth_topk_loss, hard_topk_loss])
+def test_images_are_batches_of_pixels(loss):
+    scores = torch.randn(2, 9, 3, 4, dtype=torch.float64)
+    labels = torch.randint(9, (2, 3, 4))
+    rows = loss(scores.movedim(1, -1).reshape(-1, 9), labels.reshape(-1), k=3, reduction="none")
+    assert torch.equal(loss(scores, labels, k=3, reduction="none"), rows.reshape(2, 3, 4))
+
+
+@pytest.mark.parametrize("loss", [smooth_topk_loss, hard_topk_loss])
+def test_a_batch_is_a_loop_over_its_rows_and_need_not_be_contiguous(loss):
+    scores = torch.randn(12, 8, dtype=torch.float64).T  # (8, 12)
+    labels = torch.randint(12, (8,))
+    together, gradient = value_and_gradient(loss, scores, labels, k=4, reduction="none")
+    for row, label, value, derivatives in zip(scores, labels, together, gradient, strict=True):
+        one, one_gradient = value_and_gradient(loss, row, label, k=4)
+        torch.testing.assert_close(one, value, rtol=FLOAT64, atol=FLOAT64)
+        torch.testing.assert_close(one_gradient, derivatives, rtol=FLOAT64, atol=FLOAT64)
+
+
+def test_an_empty_batch_has_no_losses_and_sums_to_zero():
+    scores, labels = torch.empty(0, 10, requires_grad=True), torch.empty(0, dtype=torch.int64)
+    assert smooth_topk_loss(scores, labels, reduction="none").shape == (0,)
+    total = smooth_topk_loss(scores, labels, reduction="sum")
+    total.backward()
+    assert total == 0
+    assert scores.grad.shape == (0, 10)
+    assert smooth_topk_loss(scores, labels).isnan() == F.cross_entropy(scores, labels).isnan()
+
+
+def test_the_modules_hold_hyper_parameters_and_give_the_functions_values():
+    scores, labels = torch.randn(5, 12), torch.randint(12, (5,))
+    weight = torch.rand(12)
+    smooth = SmoothTopKLoss(k=3, tau=0.2, margin=0.5, weight=weight, reduction="none")
+    expected = smooth_topk_loss(scores, labels, k=3, tau=0.2, margin=0.5, weight=weight, reduction="none")
+    for module in (smooth, copy.deepcopy(smooth), pickle.loads(pickle.dumps(smooth)), smooth.to("cpu")):
+        assert torch.equal(module(scores, labels), expected)
+    assert repr(smooth) == "SmoothTopKLoss(k=3, tau=0.2, margin=0.5, reduction='none')"
+    assert not list(SmoothTopKLoss().parameters())
+    assert not SmoothTopKLoss().state_dict()
+    hard = HardTopKLoss(k=3, margin=2.0)
+    assert torch.equal(hard(scores, labels), hard_topk_loss(scores, labels, k=3, margin=2.0))
+    assert repr(hard) == "HardTopKLoss(k=3, margin=2.0, reduction='mean')"
+
+
+SCORES, LABELS = torch.zeros(4, 10), torch.zeros(4, dtype=torch.int64)
+REFUSED = {
+    "k=10 for 10 classes": (ValueError, {"k": 10}),
+    "k=0": (ValueError, {"k": 0}),
+    "2.5": (TypeError, {"k": 2.5}),
+    "tau must be a positive finite number, got 0": (ValueError, {"tau": 0}),
+    "got -1.0": (ValueError, {"tau": -1.0}),
+    "tau must be a positive finite number, got nan": (ValueError, {"tau": float("nan")}),
+    "margin must be a finite number, zero or more, got -0.5": (ValueError, {"margin": -0.5}),
+    "'median'": (ValueError, {"reduction": "median"}),
+    "'quantum'": (ValueError, {"algorithm": "quantum"}),
+    "weight must have shape (10,), one a class, got (3,)": (ValueError, {"weight": torch.ones(3)}),
+    "got the label 10": (ValueError, {"labels": torch.tensor([0, 1, 2, 10])}),
+    "got the label -1": (ValueError, {"labels": torch.tensor([0, -1, 2, 3])}),
+    "labels must have shape (4,) for scores of shape (4, 10), got (3,)": (ValueError, {"labels": LABELS[:3]}),
+    "labels must be a tensor of integers, got torch.float32": (TypeError, {"labels": LABELS.float()}),
+    "scores must be a floating-point tensor, got torch.int64": (TypeError, {"scores": SCORES.long()}),
+    "scores must be a floating-point tensor, got list": (TypeError, {"scores": [1.0]}),
+    "got a scalar": (ValueError, {"scores": torch.tensor(1.0)}),
+}
+
+
+@pytest.mark.parametrize("sentence", REFUSED)
+def test_bad_input_gets_a_sentence_that_names_the_value(sentence):
+    kind, change = REFUSED[sentence]
+    options = {"scores": SCORES, "labels": LABELS} | change
+    with pytest.raises(kind) as caught:
+        smooth_topk_loss(options.pop("scores"), options.pop("labels"), **options)
+    assert sentence in str(caught.value)
+    assert str(caught.value).endswith(".")
+
+
+def test_a_nan_stays_in_its_row():
+    scores = torch.randn(3, 20, requires_grad=True)
+    with torch.no_grad():
+        scores[1, 7] = torch.nan
+    losses = smooth_topk_loss(scores, torch.tensor([0, 7, 2]), k=4, reduction="none")
+    (gradient,) = torch.autograd.grad(losses.sum(), scores)
+    assert losses.isnan().tolist() == [False, True, False]
+    assert gradient.isnan().any(1).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("k", [1, 3, 5, 9])
+@pytest.mark.parametrize("deleted", [3, 8, 14])
+def test_a_score_of_minus_infinity_deletes_its_class(k, deleted):
+    generator = torch.Generator().manual_seed(k)
+    scores = torch.randn(4, 16, generator=generator, dtype=torch.float64)
+    gone = torch.stack([torch.randperm(15, generator=generator)[:deleted] + 1 for _ in range(4)])
+    labels = torch.zeros(4, dtype=torch.int64)
+    masked = scores.scatter(1, gone, -torch.inf)
+    values, gradient = value_and_gradient(smooth_topk_loss, masked, labels, k=k, tau=0.3, reduction="none")
+    assert (gradient.gather(1, gone) == 0).all()
+    for row in range(4):
+        kept = [i for i in range(16) if i not in gone[row].tolist()]
+        if k >= len(kept):  # fewer than k other classes are left: the label is always in the top k
+            assert values[row] == 0
+            assert (gradient[row] == 0).all()
+            continue
+        value, derivatives = value_and_gradient(smooth_topk_loss, scores[row, kept], labels[row], k=k, tau=0.3)
+        torch.testing.assert_close(values[row], value, rtol=FLOAT64, atol=FLOAT64)
+        torch.testing.assert_close(gradient[row, kept], derivatives, rtol=FLOAT64, atol=FLOAT64)
+
+
+@given(seed=st.integers(0, 2**31), k=st.integers(1, 11), tau=st.sampled_from([1e-4, 0.1, 1.0, 10.0]))
+def test_shifting_all_scores_changes_nothing_and_permuting_classes_permutes_the_gradient(seed, k, tau):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randint(-40, 40, (3, 12), generator=generator).double() / 8  # shifts of these are exact
+    labels = torch.randint(12, (3,), generator=generator)
+    value, gradient = value_and_gradient(smooth_topk_loss, scores, labels, k=k, tau=tau, reduction="none")
+    shifted, same = value_and_gradient(smooth_topk_loss, scores + 1024, labels, k=k, tau=tau, reduction="none")
+    torch.testing.assert_close(shifted, value, rtol=FLOAT64, atol=FLOAT64)
+    torch.testing.assert_close(same, gradient, rtol=FLOAT64, atol=FLOAT64)
+    order = torch.randperm(12, generator=generator)
+    moved = order.argsort()[labels]
+    permuted, places = value_and_gradient(smooth_topk_loss, scores[:, order], moved, k=k, tau=tau, reduction="none")
+    torch.testing.assert_close(permuted, value, rtol=FLOAT64, atol=FLOAT64)
+    torch.testing.assert_close(places, gradient[:, order], rtol=FLOAT64, atol=FLOAT64)
+
+
+def test_the_label_with_a_score_of_minus_infinity_costs_infinitely_much_and_pulls_with_full_force():
+    scores = torch.tensor([[0.0, 1.0, -torch.inf, 2.0]])
+    value, gradient = value_and_gradient(smooth_topk_loss, scores, torch.tensor([2]), k=2)
+    assert value == torch.inf
+    assert gradient[0, 2] == -0.5
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("algorithm", ["enumeration", "summation", "divide_and_conquer", "divide_and_conquer_autograd"])
+def test_the_papers_algorithms_give_the_same_loss_in_double_precision(algorithm):
+    scores, labels = torch.randn(6, 12, dtype=torch.float64), torch.randint(12, (6,))
+    exact, exact_gradient = value_and_gradient(smooth_topk_loss, scores, labels, k=3, tau=0.7)
+    value, gradient = value_and_gradient(smooth_topk_loss, scores, labels, k=3, tau=0.7, algorithm=algorithm)
+    torch.testing.assert_close(value, exact, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(gradient, exact_gradient, rtol=1e-6, atol=1e-8)  # the series is an approximation
+
+
+def test_importing_the_package_needs_torch_alone():
+    probe = """
+import sys, torch
+before = set(sys.modules)
+import smooth_topk
+allowed = {"torch", "smooth_topk", "numpy"}
+print({name.split(".")[0] for name in set(sys.modules) - before} - allowed - set(sys.stdlib_module_names))
+"""
+    printed = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "set()"
