@@ -8,5 +8,5 @@ trap 'rm -rf "$folder"' EXIT
 "$folder/bin/python" -m pip install --quiet "torch==${TORCH:-2.13.0}" "torchvision==${TORCHVISION:-0.28.0}"
 "$folder/bin/python" -m pip install --quiet ".[study,book,test,fused,cluster,peers]"
 # The CPU and CUDA builds of torch share one version number, and their CUDA parts are torch's own to choose.
-"$folder/bin/python" -m pip freeze --exclude smooth-topk | sed -E 's/\+cpu$//; /^nvidia-/d' > "$folder/lock"
+"$folder/bin/python" -m pip freeze --all --exclude pip --exclude smooth-topk | sed -E 's/\+cpu$//; /^nvidia-/d' > "$folder/lock"
 mv "$folder/lock" requirements.lock
