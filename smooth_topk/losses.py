@@ -48,7 +48,7 @@ def smooth_topk_loss(
     Example:
         >>> scores = torch.tensor([[2.0, 1.0, 0.5, -1.0]])
         >>> smooth_topk_loss(scores, torch.tensor([2]), k=2, tau=0.1)
-        tensor(1.2500)
+        tensor(1.2493)
 
     Explained in notebooks/02_smoothing_with_tau.
     """
