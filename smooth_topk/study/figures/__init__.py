@@ -11,7 +11,7 @@ from smooth_topk.study.figures.bounds import (
     prediction_bound,
 )
 from smooth_topk.study.figures.derivatives import derivative_bars, derivative_map, derivative_table, derivatives
-from smooth_topk.study.figures.errors import error_curves, error_map, error_maps
+from smooth_topk.study.figures.errors import error_curves, error_map, error_maps, largest_terms
 from smooth_topk.study.figures.losses import (
     error_by_k,
     loss_curve_table,
@@ -30,7 +30,7 @@ from smooth_topk.study.figures.polynomials import (
     subset_table,
     summation_grid,
 )
-from smooth_topk.study.figures.probabilities import crop_bars, crop_table, probability_bars, probability_table
+from smooth_topk.study.figures.probabilities import crop_bars, crop_table, membership_bars, probability_bars, probability_table
 from smooth_topk.study.figures.speed import speed_figure
 from smooth_topk.study.figures.style import look_of_loss, new_axes, show_tau_scale, tau_colour
 from smooth_topk.study.figures.training import (
@@ -65,11 +65,13 @@ __all__ = [
     "gradient_sparsity",
     "hard_margins",
     "head_and_tail",
+    "largest_terms",
     "left_out_regions",
     "look_of_loss",
     "loss_curve_table",
     "loss_curves",
     "margin_curves",
+    "membership_bars",
     "new_axes",
     "noise_curves",
     "noise_figure",

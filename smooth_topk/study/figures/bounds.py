@@ -18,7 +18,7 @@ from smooth_topk.study.figures.style import BLUE, DARK, GREY, look_of_loss, new_
 
 
 def hard_margins(scores: Tensor, labels: Tensor, *, k: int, margin: float = 1.0) -> Tensor:
-    """Returns h = α + (s_[k] - s_y) / k of each sample (N,), s_[k] over the other classes; the hard loss is max(h, 0)."""
+    """Returns h = α + (s_[k] - s_y) / k, shape (N,), with s_[k] over the other classes; the hard loss is max(h, 0)."""
     label = labels[:, None]
     kth = scores.scatter(1, label, -torch.inf).topk(k).values[:, -1:]
     return (margin + (kth - scores.gather(1, label)) / k).squeeze(1)
@@ -81,7 +81,11 @@ def counterexample_figure(
         scores, labels = counterexample(hard, k=k, classes=classes)
         smooth = smooth_topk_loss(scores, labels, k=k, tau=tau, reduction="none")
         ax.plot(
-            hard, smooth - hard, color=BLUE, linestyle=line, label=f"k = {k}, limit −τ log k = {-tau * math.log(k):.2f}"
+            hard,
+            smooth - hard,
+            color=BLUE,
+            linestyle=line,
+            label=f"k = {k}, limit −τ log k = {0.0 - tau * math.log(k):.2f}",
         )
     ax.axhline(0, **look_of_loss("hard") | {"marker": ""}, label="hard loss")
     ax.set(xlabel="hard loss", ylabel="smooth loss − hard loss", title=f"τ = {tau:g}")
@@ -101,7 +105,7 @@ def prediction_bound(
     left, right = min(behind.min().item(), -1.0), max(behind.max().item(), 1.0)
     for height, line, name in (
         (margin - tau * math.log(k), "--", "(α − τ log k) Λ"),
-        (tau * math.log1p(math.exp(margin / tau) / k), "-.", "τ log(1 + exp(α/τ)/k) Λ"),
+        (tau * float(np.logaddexp(0.0, margin / tau - math.log(k))), "-.", "τ log(1 + exp(α/τ)/k) Λ"),
     ):
         ax.plot([left, 0, 0, right], [0, 0, height, height], color=DARK, linestyle=line, label=f"{name}: {height:.2f}")
     ax.set(xlabel="k-th other score − true score (positive: an error)", ylabel="smooth loss", title=f"τ = {tau:g}")

@@ -6,12 +6,14 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.axes import Axes
+from matplotlib.patches import Patch
 from torch import Tensor
 from torch.nn import functional as F
 
 from smooth_topk import hard_topk_loss, smooth_topk_loss, topk_error
 from smooth_topk.study.figures.style import BLUE, DARK, GREY, look_of_loss, new_axes, tau_colour
 
+DASHES = ("-", (0, (6, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (2, 1)))  # of several taus, told apart without colour too
 ERROR_LOOK = {"color": GREY, "linestyle": "-.", "marker": "", "drawstyle": "steps-mid"}
 
 
@@ -63,13 +65,33 @@ def loss_curves(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     One smooth curve is blue; several take the colours of their tau.
     """
     ax = new_axes(ax)
-    several = table["tau"].nunique() > 1
+    several = sorted(table["tau"].dropna().unique())
     for (loss, tau), curve in table.groupby(["loss", "tau"], dropna=False, sort=False):
         look = ERROR_LOOK if loss == "error" else look_of_loss(loss) | {"marker": ""}
-        if loss == "smooth" and several:
-            look["color"] = tau_colour(tau)
+        if loss == "smooth" and len(several) > 1:
+            look |= {"color": tau_colour(tau), "linestyle": DASHES[several.index(tau) % len(DASHES)]}
+        if loss == "hard":
+            look["zorder"] = 3  # a small tau would hide it
         names = {"hard": "hard", "cross_entropy": "cross-entropy", "error": "top-k error Λ"}
         ax.plot(curve["true_score"], curve["value"], label=names.get(loss, f"smooth, τ = {tau:g}"), **look)
+    ax.set(xlabel="score of the true class", ylabel="loss", ylim=(0, None))
+    ax.legend()
+    return ax
+
+
+def margin_curves(others: Tensor, *, k: int, tau: float, margins: Sequence[float], ax: Axes | None = None) -> Axes:
+    """Draws the smooth loss, and thin the hard one, against the true score for several margins; others is (n - 1,)."""
+    ax = new_axes(ax)
+    highest = max(margins)
+    for margin, line in zip(margins, ("-", "--", "-.", ":"), strict=False):
+        # One range of scores for all margins: that of the widest.
+        table = loss_curve_table(others, k=k, taus=[tau], margin=highest, cross_entropy=False)
+        table = table.assign(true_score=table["true_score"] + k * (margin - highest))
+        smooth, hard = (table[table["loss"] == loss] for loss in ("smooth", "hard"))
+        look = {"color": BLUE, "linestyle": line, "label": f"smooth, τ = {tau:g}, α = {margin:g}"}
+        ax.plot(smooth["true_score"], smooth["value"], **look)
+        ax.plot(hard["true_score"], hard["value"], color=look_of_loss("hard")["color"], linestyle=line, linewidth=0.8)
+    ax.plot([], [], color=look_of_loss("hard")["color"], linewidth=0.8, label="hard, same α")
     ax.set(xlabel="score of the true class", ylabel="loss", ylim=(0, None))
     ax.legend()
     return ax
@@ -88,14 +110,14 @@ def score_bars(scores: Tensor, label: int, *, k: int, names: Sequence[str], ax: 
     for place, index in enumerate(order):
         edge = {"edgecolor": DARK, "linewidth": 2.2} if index == label else {"edgecolor": BLUE, "linewidth": 0.8}
         ax.bar(place, scores[index].item(), facecolor=BLUE if place < k else "white", alpha=0.85, **edge)
-    ax.bar(0, 0, facecolor=BLUE, label=f"in the prediction, k = {k}")
-    ax.bar(0, 0, facecolor="white", edgecolor=DARK, linewidth=2.2, label="true class")
-    ax.axhline(scores[order[k - 1]].item(), color=DARK, linestyle=":", linewidth=1.2, label="k-th largest score")
+    kth = ax.axhline(scores[order[k - 1]].item(), color=DARK, linestyle=":", linewidth=1.2, label="k-th largest score")
+    predicted = Patch(facecolor=BLUE, label=f"in the prediction, k = {k}")
+    true = Patch(facecolor="white", edgecolor=DARK, linewidth=2.2, label="true class")
     ax.axhline(0, color=GREY, linewidth=0.8)
     ax.set_xticks(range(len(order)), [names[index] for index in order], rotation=35, ha="right")
-    ax.set(ylabel="score")
+    ax.set(xlabel="class, in descending order of the scores", ylabel="score")
     ax.grid(axis="x", visible=False)
-    ax.legend()
+    ax.legend(handles=[predicted, true, kth])
     return ax
 
 
@@ -103,7 +125,7 @@ def error_by_k(scores: Tensor, labels: Tensor, *, ks: Sequence[int], ax: Axes | 
     """Draws the top-k error in percent against k, for scores (N, n) and labels (N,)."""
     ax = new_axes(ax)
     errors = [100 * topk_error(scores, labels, k).item() for k in ks]
-    ax.plot(ks, errors, color=DARK, marker="o")
+    ax.plot(ks, errors, color=DARK, marker="o", clip_on=False)
     ax.set_xticks(list(ks))
     ax.set(xlabel="size of the prediction k", ylabel="top-k error (%)", ylim=(0, None))
     return ax

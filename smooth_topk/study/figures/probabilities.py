@@ -1,9 +1,11 @@
 """Figures of chapter 11: probabilities over the classes."""
 
 from collections.abc import Sequence
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
+import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
@@ -33,6 +35,25 @@ def crop_table(scores: Tensor, names: Sequence[str], *, k: int) -> pd.DataFrame:
         }
     )
     return pd.concat([*crops, mean], ignore_index=True)
+
+
+def membership_bars(scores: Tensor, names: Sequence[str], *, k: int, ax: Axes | None = None) -> Axes:
+    """Draws how a marginal comes about: each class's bar is the stack of the shares of the k-sets that contain it."""
+    ax = new_axes(ax)
+    sets = list(combinations(range(len(scores)), k))
+    shares = torch.stack([scores[list(members)].sum() for members in sets]).softmax(0).tolist()
+    heights = np.zeros(len(scores))
+    for members, share in sorted(zip(sets, shares, strict=True), key=lambda pair: -pair[1]):
+        for index in members:
+            ax.bar(index, share, 0.7, bottom=heights[index], facecolor=BLUE, alpha=0.75, edgecolor="white")
+            if share > 0.05:
+                text = "".join(names[member] for member in members)
+                ax.text(index, heights[index] + share / 2, text, ha="center", va="center", color="white", fontsize=9)
+            heights[index] += share
+    ax.set_xticks(range(len(scores)), names)
+    ax.set(xlabel="class", ylabel=f"probability of being in the set, k = {k}", ylim=(0, 1.02))
+    ax.grid(axis="x", visible=False)
+    return ax
 
 
 def probability_bars(
