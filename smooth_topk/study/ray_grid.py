@@ -5,6 +5,7 @@ share: then the run of a lost node goes on elsewhere from its last checkpoint, e
 return their rows to the driver, which alone writes runs.csv and epochs.csv.
 """
 
+import contextlib
 import logging
 import os
 import shutil
@@ -68,7 +69,7 @@ class RayGrid:
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=True
         )
-        board = ray.remote(num_cpus=0, scheduling_strategy=here)(_Board).remote()
+        board = ray.remote(num_cpus=0, scheduling_strategy=here, max_restarts=-1)(_Board).remote()
         task = ray.remote(_train).options(
             **self.resources, max_retries=RETRIES, runtime_env={"env_vars": ENVIRONMENT}, name="smooth_topk_run"
         )
@@ -79,14 +80,17 @@ class RayGrid:
                     config = waiting.popleft()
                     running[task.remote(config.to_dict(), self.options, board)] = config
                 ended, _ = ray.wait(list(running), timeout=POLL_SECONDS)
-                by_id = {config.run_id: config for config in running.values()}
-                for run_id, epochs in ray.get(board.take.remote()).items():
-                    if run_id in by_id:
-                        self.on_epoch(by_id[run_id], epochs)
+                self._show(board, {config.run_id: config for config in running.values()})
                 for reference in ended:
                     self._collect(reference, running.pop(reference))
         finally:
             self._stop(list(running))
+
+    def _show(self, board, running: dict[str, RunConfig]) -> None:
+        with contextlib.suppress(ray.exceptions.RayError):  # the board's node was lost: progress is shown later
+            for run_id, epochs in ray.get(board.take.remote(), timeout=POLL_SECONDS).items():
+                if run_id in running:
+                    self.on_epoch(running[run_id], epochs)
 
     def _collect(self, reference: ray.ObjectRef, config: RunConfig) -> None:
         try:
