@@ -5,9 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+from IPython.display import clear_output
 
 from smooth_topk.study import notebook
-from smooth_topk.study.records import read_epochs, read_runs
+from smooth_topk.study.grid import run_grid
+from smooth_topk.study.records import RESULT_TYPES, read_epochs, read_runs
 from smooth_topk.study.run_config import RunConfig
 
 CONDITIONS = ("device", "cpu", "machine", "threads", "dtype", "batch", "batch_size", "k", "tau")
@@ -32,15 +34,33 @@ def folders(profile: str) -> dict[str, Path]:
     }
 
 
+def run_missing(grid: Sequence[RunConfig], profile: str) -> pd.DataFrame:
+    """Trains the runs that the profile has not recorded, and returns the records of all, one row a run.
+
+    The progress bar goes away at the end: an executed chapter shows one sentence in its place.
+
+    Raises:
+        RuntimeError: some runs failed; started again, the others are not trained again.
+    """
+    distinct = {run.run_id: run for run in grid}
+    before = len(recorded_runs(grid, folders(profile)["results_folder"]))
+    runs = run_grid(list(distinct.values()), **folders(profile))
+    if (failed := runs[runs["status"] == "failed"]).size:
+        raise RuntimeError(f"{len(failed)} of {len(runs)} runs failed: {'; '.join(failed['failure'])}")
+    clear_output(wait=True)
+    print(f"{len(runs)} runs: {before} recorded before, {len(runs) - before} trained now.")
+    return _with_results(runs)
+
+
 def recorded_runs(grid: Sequence[RunConfig], folder: Path | None = None) -> pd.DataFrame:
     """Returns the rows of runs.csv that belong to the grid: those in `folder`, by default in book/results."""
-    runs = read_runs(folder or notebook.recorded_folder())
+    runs = _with_results(read_runs(folder or notebook.recorded_folder()))
     return runs[runs["run_id"].isin({run.run_id for run in grid})]
 
 
 def epochs_of(runs: pd.DataFrame, folder: Path | None = None) -> pd.DataFrame:
     """Returns the rows of epochs.csv that belong to the runs."""
-    epochs = read_epochs(folder or notebook.recorded_folder())
+    epochs = _with_results(read_epochs(folder or notebook.recorded_folder()))
     return epochs[epochs["run_id"].isin(set(runs["run_id"]))]
 
 
@@ -87,6 +107,11 @@ def measurements(columns: Sequence[str], folder: Path | None = None, **wanted) -
         conditions = [name for name in CONDITIONS if name in table and name not in columns]
         found += [part for _, part in table.groupby(conditions, dropna=False)] if conditions else [table]
     return [part for part in found if len(part)]
+
+
+def _with_results(table: pd.DataFrame) -> pd.DataFrame:
+    """The same rows with every column of results: where nothing is recorded, the file that names them is not there."""
+    return table.reindex(columns=[*table, *(name for name in RESULT_TYPES if name not in table)])
 
 
 def _and(texts) -> str:

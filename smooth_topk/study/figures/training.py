@@ -18,6 +18,7 @@ LABELS = {
     "last_test_top5": "top-5 accuracy, last epoch (%)",
     "train_loss": "training loss",
 }
+SETS = {"train": "training set", "validation": "validation set", "test": "test set"}
 OTHER_SMOOTH = (
     {"color": "#6fa8d6", "linestyle": "-.", "marker": "D"},
     {"color": "#9ec6e8", "linestyle": (0, (1, 1)), "marker": "v"},
@@ -46,8 +47,7 @@ def noise_figure(
     runs = finished(runs)
     _draw_ours(ax, runs[(runs["noise_grouping"] == grouping) | (runs["noise_level"] == 0)], "noise_level", metric)
     ax.set(xlabel="noise level p", ylabel=LABELS.get(metric, metric))
-    ax.legend()
-    return ax
+    return _legend_or_not_run(ax, runs)
 
 
 def noise_curves(
@@ -73,7 +73,8 @@ def noise_curves(
     runs = finished(runs)
     runs = runs[(runs["noise_grouping"] == grouping) | (runs["noise_level"] == 0)]
     if runs.empty:
-        axes[0].set_title("not run")
+        for ax in axes:
+            _legend_or_not_run(ax, runs)
         return axes
     level = min(runs["noise_level"], key=lambda found: abs(found - noise_level))
     runs = runs[runs["noise_level"] == level]
@@ -96,8 +97,7 @@ def small_data_figure(
         _draw_paper(ax, paper_table(2), "images", suffix=", ImageNet")
     _draw_ours(ax, finished(runs), "train_images", metric)
     ax.set(xscale="log", xlabel="training images", ylabel=LABELS.get(metric, metric))
-    ax.legend()
-    return ax
+    return _legend_or_not_run(ax, runs)
 
 
 def training_curves_by_tau(
@@ -117,16 +117,17 @@ def training_curves_by_tau(
     is_accuracy = "top" in metric
     for tau, curves in table.groupby("tau"):
         mean = curves.groupby("epoch")[metric].mean()
-        line = ax.plot(mean.index, 1 - mean if is_accuracy else mean, color=tau_colour(tau), label=f"τ = {tau:g}")[0]
+        line = ax.plot(mean.index + 1, 1 - mean if is_accuracy else mean, color=tau_colour(tau), label=f"τ = {tau:g}")[
+            0
+        ]
         line.set_linestyle(":" if tau == 0 else "-")
     if is_accuracy:
         chance = 1 - int(metric[-1]) / classes
         ax.axhline(chance, color=GREY, linestyle="--", linewidth=1, label="random")
         ax.set_ylim(0, 1.02)
-    name = f"top-{metric[-1]} error, {metric.split('_')[0]}" if is_accuracy else LABELS.get(metric, metric)
+    name = f"top-{metric[-1]} error, {SETS[metric.split('_')[0]]}" if is_accuracy else LABELS.get(metric, metric)
     ax.set(xlabel="epoch", ylabel=name)
-    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return ax
+    return _legend_or_not_run(ax, table, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def annealing_curves(
@@ -148,8 +149,7 @@ def annealing_curves(
             ax.plot(pair, values.loc[[start, end]], color=tau_colour(tau), linewidth=3.2 if falls else 1.8)
         ax.plot([], [], color=tau_colour(curve["tau"].iloc[0]), linewidth=3.2 if falls else 1.8, label=maths(name))
     ax.set(xlabel="epoch", ylabel=LABELS.get(metric, metric))
-    ax.legend()
-    return ax
+    return _legend_or_not_run(ax, runs)
 
 
 def gradient_sparsity(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
@@ -166,7 +166,15 @@ def gradient_sparsity(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         for share in hard["share"]:
             ax.axhline(100 * share, color=look_of_loss("hard")["color"], linestyle=":", label="hard loss (τ = 0)")
     ax.set(xscale="log", xlabel="τ", ylabel="derivatives that are not zero (%)", ylim=(-3, 103))
-    ax.legend()
+    return _legend_or_not_run(ax, table)
+
+
+def _legend_or_not_run(ax: Axes, ours: pd.DataFrame, **options) -> Axes:
+    """A legend where there is something to name; where nothing of ours is drawn, the axes say so."""
+    if ax.get_legend_handles_labels()[1]:
+        ax.legend(**options)
+    if ours.empty:
+        ax.text(0.5, 0.4, "ours: not run", transform=ax.transAxes, ha="center", color=GREY, style="italic")
     return ax
 
 

@@ -9,7 +9,7 @@ from smooth_topk.study.tables.errors import error_table, errors_of, largest_rela
 from smooth_topk.study.tables.paper import paper_facts, paper_table
 from smooth_topk.study.tables.show import show
 from smooth_topk.study.tables.speed import speed_table, stability_table
-from smooth_topk.study.tables.training import margin_table, noise_table, small_data_table, temperature_table
+from smooth_topk.study.tables.training import margin_table, noise_table, size_name, small_data_table, temperature_table
 
 __all__ = [
     "NOT_RUN",
@@ -26,6 +26,7 @@ __all__ = [
     "paper_facts",
     "paper_table",
     "show",
+    "size_name",
     "small_data_table",
     "speed_table",
     "stability_table",

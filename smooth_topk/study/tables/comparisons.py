@@ -58,13 +58,13 @@ def early_stopping_table(runs: pd.DataFrame, *, grouping: str = "superclass") ->
     rows = {}
     for (level, loss), part in runs.groupby(["noise_level", loss_names(runs)]):
         rows[f"{level:g}", loss] = {
-            "best epoch of": f"{(part['best_epoch'] + 1).mean():.0f} of {part['epochs'].iloc[0]}",
+            "epoch kept": f"{(part['best_epoch'] + 1).mean():.0f} of {part['epochs'].iloc[0]}",
             "best epoch (%)": mean_and_std(part, "test_top5"),
             "last epoch (%)": mean_and_std(part, "last_test_top5"),
             "gained by stopping": _signed_mean(100 * (part["test_top5"] - part["last_test_top5"])),
         }
     if not rows:
-        rows = {("all", "all"): dict.fromkeys(("best epoch of", "best epoch (%)", "last epoch (%)"), NOT_RUN)}
+        rows = {("all", "all"): dict.fromkeys(("epoch kept", "best epoch (%)", "last epoch (%)"), NOT_RUN)}
     table = pd.DataFrame.from_dict(rows, orient="index")
     table.index = pd.MultiIndex.from_tuples(table.index).rename(["noise level", "loss"])
     return table
