@@ -165,6 +165,26 @@ def test_figure_2_changes_the_temperature_and_nothing_else():
     assert {run.model for run in runs} == {"densenet40_12"}
 
 
+@pytest.mark.parametrize("profile", PROFILES)
+def test_annealing_goes_between_two_runs_of_figure_2(profile):
+    runs = configs.temperature_annealing(profile)
+    falling = [run for run in runs if run.tau_final is not None]
+    fixed = [run for run in runs if run.tau_final is None]
+    assert {run.run_id for run in fixed} <= {run.run_id for run in configs.figure_2_temperature(profile)}
+    assert {(run.tau, run.tau_final) for run in falling} == {(fixed[0].tau, fixed[-1].tau)}
+    assert fixed[0].tau > fixed[-1].tau
+
+
+def test_the_rate_search_tries_rates_and_changes_nothing_else():
+    runs = configs.noise_rate_search("laptop")
+    table = {run.run_id for run in configs.table_1_noise("laptop")}
+    for loss in {run.loss_name for run in runs}:
+        tried = [run for run in runs if run.loss_name == loss]
+        assert len({run.learning_rate for run in tried}) == 3
+        assert len({replace(run, learning_rate=0.1) for run in tried}) == 1
+        assert sum(run.run_id in table for run in tried) == 1  # the rate of the table is one of them
+
+
 def test_the_margin_tables_change_the_margin_and_nothing_else():
     for runs, k, tau in ((configs.table_7_margin_top1(), 1, 1.0), (configs.table_8_margin_top5(), 5, 0.1)):
         assert [run.margin for run in runs] == [0.0, 1.0]

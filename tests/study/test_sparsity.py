@@ -1,0 +1,46 @@
+"""Figure 2(b): derivatives that are not zero, counted and recorded."""
+
+import pytest
+import torch
+
+from smooth_topk import smooth_topk_loss
+from smooth_topk.study import sparsity
+from smooth_topk.study.run_config import RunConfig
+
+CONFIG = RunConfig(model="small", train_size=200, batch_size=50)
+
+
+def test_the_hard_loss_has_two_derivatives_a_sample():
+    scores, labels = torch.randn(20, 50, generator=torch.Generator().manual_seed(0)), torch.arange(20)
+    assert sparsity.nonzero_share(scores, labels, k=5, tau=0.0) == pytest.approx(2 / 50)
+
+
+def test_the_share_is_that_of_the_derivatives_of_the_loss():
+    scores, labels = 30 * torch.randn(8, 40, generator=torch.Generator().manual_seed(1)), torch.arange(8)
+    leaf = scores.clone().requires_grad_()
+    smooth_topk_loss(leaf, labels, k=5, tau=0.05, reduction="sum").backward()
+    expected = (leaf.grad != 0).double().mean().item()
+    assert 0 < expected < 1
+    assert sparsity.nonzero_share(scores, labels, k=5, tau=0.05) == expected
+
+
+def test_a_larger_tau_is_never_sparser():
+    scores, labels = 10 * torch.randn(8, 40, generator=torch.Generator().manual_seed(2)), torch.arange(8)
+    shares = [sparsity.nonzero_share(scores, labels, k=5, tau=tau) for tau in (1e-4, 1e-3, 1e-2, 1e-1, 1.0)]
+    assert shares == sorted(shares)
+    assert shares[0] < shares[-1] == 1.0
+
+
+def test_what_is_recorded_is_not_measured_again(tmp_path, monkeypatch):
+    first = sparsity.measure_sparsity(CONFIG, [0.0, 1.0], images=60, results_folder=tmp_path)
+    assert first["tau"].tolist() == [0.0, 1.0]
+    assert first["share"].iloc[0] <= 0.02 < first["share"].iloc[1]
+    assert first[["cpu", "torch", "date"]].notna().all(axis=None)
+    monkeypatch.setattr(sparsity, "initial_scores", lambda *_: pytest.fail("measured again"))
+    again = sparsity.measure_sparsity(CONFIG, [1.0], images=60, results_folder=tmp_path)
+    assert again["share"].tolist() == first["share"].tolist()[1:]
+
+
+def test_more_images_than_an_epoch_has_are_refused():
+    with pytest.raises(ValueError, match="between 1 and the 200 of one epoch, got images=201"):
+        sparsity.initial_scores(CONFIG, 201)
