@@ -24,7 +24,9 @@
 profile = "quick"
 noise_level = 0.8
 grouping = "superclass"  # or "index_blocks": which figure stands first
-epochs = None  # None: those of the profile
+noise_levels = None  # None: those of the profile, as for the next three; or a list, to run a part of the grid
+seeds = None
+epochs = None
 train_size = None
 
 # %%
@@ -36,7 +38,16 @@ from smooth_topk.study.datasets import load_data
 
 notebook.start(profile)
 results = notebook.results_folder(profile)
-grid = evidence.adjusted(configs.table_1_noise(profile), epochs=epochs, train_size=train_size)
+
+
+def chosen(runs):
+    """The runs that the parameters above leave."""
+    kept = [run for run in runs if noise_levels is None or run.noise_level in noise_levels]
+    kept = [run for run in kept if seeds is None or run.seed in seeds]
+    return evidence.adjusted(kept, epochs=epochs, train_size=train_size)
+
+
+grid = chosen(configs.table_1_noise(profile))
 
 # %% [markdown]
 # ## Two kinds of wrong
@@ -191,7 +202,7 @@ axes = figures.noise_curves(evidence.epochs_of(recorded), recorded, noise_level=
 # The rates were chosen on validation data, at $p = 0.8$ and one seed: half and twice the rate of each loss were tried.
 
 # %%
-search = configs.noise_rate_search("laptop")
+search = chosen(configs.noise_rate_search("laptop")) if profile == "laptop" else configs.noise_rate_search("laptop")
 tried = evidence.run_missing(search, profile) if profile == "laptop" else evidence.recorded_runs(search)
 tables.show(tables.loss_table(tried, {"validation_top5": "validation top-5 (%)"}))
 

@@ -43,7 +43,7 @@ sizes = list(dict.fromkeys(run.train_size for run in grid))
 small, large = (load_data(next(run for run in grid if run.train_size == size)).train for size in sizes[:2])
 assert set(small.rows.tolist()) < set(large.rows.tolist())
 counts = small.labels.bincount()
-assert counts.max() - counts.min() <= 1
+assert counts.min() == counts.max()
 print(f"{grid[0].dataset}: training sets of {', '.join(tables.size_name(size) for size in sizes)}")
 
 # %% [markdown]

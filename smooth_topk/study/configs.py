@@ -105,7 +105,7 @@ def table_2_small_data(profile: str = "paper", *, model: str | None = None) -> t
     if profile == "paper":
         base, sizes, smooth = replace(PAPER_IMAGENET, ten_crop=True), IMAGENET_SIZES, PAPER_SMOOTH_IMAGENET
     else:
-        shares = {"smoke": (100, 200), "quick": (250, 500, 1_000)}
+        shares = {"smoke": (100, 200), "quick": (200, 500, 1_000)}
         base, sizes, smooth = _base(profile), shares.get(profile, (0.05, 0.1, 0.25, 0.5, None)), SHORT_SMOOTH
     if profile == "laptop":
         base = replace(base, epochs=40)  # all of CIFAR-100 is in the grid

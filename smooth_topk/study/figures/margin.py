@@ -27,14 +27,22 @@ def left_out_regions(
     y, x = torch.meshgrid(axis, axis, indexing="ij")
     scores = torch.stack([x, y, torch.ones_like(x)], dim=-1) @ weights
     classes = weights.shape[1]
-    ax.pcolormesh(x, y, scores.argmin(dim=-1), cmap=PALE, vmin=-0.5, vmax=PALE.N - 0.5, rasterized=True)
+    left_out = scores.argmin(dim=-1)
+    ax.pcolormesh(x.numpy(), y.numpy(), left_out.numpy(), cmap=PALE, vmin=-0.5, vmax=PALE.N - 0.5, rasterized=True)
     for label in range(classes):
-        own = inputs[labels == label]
+        own = inputs[labels == label].numpy()
         marker = MARKERS[label % len(MARKERS)]
         ax.plot(own[:, 0], own[:, 1], marker, color=DARK, markerfacecolor="white", label=f"class {label}")
-        region = scores.argmin(dim=-1) == label
+        region = left_out == label
         if region.any():
-            ax.text(x[region].mean(), y[region].mean(), f"all but {label}", ha="center", va="center", fontsize=9)
+            ax.text(
+                x[region].mean().item(),
+                y[region].mean().item(),
+                f"all but {label}",
+                ha="center",
+                va="center",
+                fontsize=9,
+            )
     ax.set(xlabel="first input", ylabel="second input", aspect="equal")
     ax.grid(False)
     return ax
