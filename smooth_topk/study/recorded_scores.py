@@ -1,6 +1,7 @@
-"""Scores of a real network on real images that are part of the project's results, where they are recorded."""
+"""Scores of a trained network on ImageNet images, where they are recorded: see scripts/imagenet_scores.py."""
 
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,28 +10,37 @@ from torch import Tensor
 
 from smooth_topk.study.notebook import recorded_folder
 
+ONE_CROP, TEN_CROPS = "imagenet_scores.npz", "imagenet_ten_crops.npz"
 NOT_RECORDED = "not recorded"
 
 
-def imagenet_scores(folder: Path | None = None, name: str = "imagenet_scores.npz") -> tuple[Tensor, Tensor] | None:
-    """Returns recorded scores (N, 1000) and labels (N,), or None where they are not recorded.
+@dataclass(frozen=True)
+class RecordedScores:
+    """scores (N, 1000), or (N, 10, 1000) for ten crops, in float64; labels (N,); names of the classes; the network."""
+
+    scores: Tensor
+    labels: Tensor
+    class_names: tuple[str, ...]
+    network: str
+
+
+def read_scores(name: str = ONE_CROP, folder: Path | None = None) -> RecordedScores | None:
+    """Returns recorded scores, or None where they are not recorded.
 
     Args:
+        name: ONE_CROP or TEN_CROPS.
         folder: by default book/results.
-        name: a file with the arrays `scores` and `labels`; scores of ten crops are (N, 10, 1000).
     """
     path = (folder or recorded_folder()) / name
     if not path.exists():
         return None
     try:
         with np.load(path) as arrays:
-            return torch.from_numpy(arrays["scores"]).double(), torch.from_numpy(arrays["labels"]).long()
+            return RecordedScores(
+                torch.from_numpy(arrays["scores"]).double(),
+                torch.from_numpy(arrays["labels"]).long(),
+                tuple(arrays["class_names"].tolist()),
+                str(arrays["network"]),
+            )
     except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} does not hold the arrays scores and labels: {error}") from error
-
-
-def imagenet_class_names() -> list[str]:
-    """Returns the English names of the 1,000 classes in the order of their WordNet ids, as torchvision lists them."""
-    from smooth_topk.study.vision import torchvision  # takes seconds to import
-
-    return torchvision.models.ResNet18_Weights.DEFAULT.meta["categories"]
+        raise ValueError(f"{path} cannot be read as recorded scores; record it again: {error}") from error

@@ -22,7 +22,7 @@ from smooth_topk.study.figures.losses import (
 )
 from smooth_topk.study.figures.margin import left_out_regions
 from smooth_topk.study.figures.pictures import class_pictures
-from smooth_topk.study.figures.pivot import correction_curve, head_and_tail, tail_derivatives
+from smooth_topk.study.figures.pivot import correction_curve, head_and_tail, tail_derivatives, tail_table
 from smooth_topk.study.figures.polynomials import (
     operation_counts,
     product_tree,
@@ -30,8 +30,14 @@ from smooth_topk.study.figures.polynomials import (
     subset_table,
     summation_grid,
 )
-from smooth_topk.study.figures.probabilities import crop_bars, crop_table, membership_bars, probability_bars, probability_table
-from smooth_topk.study.figures.speed import speed_figure
+from smooth_topk.study.figures.probabilities import (
+    crop_bars,
+    crop_table,
+    membership_bars,
+    probability_bars,
+    probability_table,
+)
+from smooth_topk.study.figures.speed import k_sweep_figure, memory_figure, speed_figure
 from smooth_topk.study.figures.style import look_of_loss, new_axes, show_tau_scale, tau_colour
 from smooth_topk.study.figures.training import (
     annealing_curves,
@@ -65,6 +71,7 @@ __all__ = [
     "gradient_sparsity",
     "hard_margins",
     "head_and_tail",
+    "k_sweep_figure",
     "largest_terms",
     "left_out_regions",
     "look_of_loss",
@@ -72,6 +79,7 @@ __all__ = [
     "loss_curves",
     "margin_curves",
     "membership_bars",
+    "memory_figure",
     "new_axes",
     "noise_curves",
     "noise_figure",
@@ -88,6 +96,7 @@ __all__ = [
     "subset_table",
     "summation_grid",
     "tail_derivatives",
+    "tail_table",
     "tau_colour",
     "training_accuracy",
     "training_curves_by_tau",

@@ -1,0 +1,25 @@
+"""The hyper-parameters of each loss beside one another: configurations in, a table out."""
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from smooth_topk.study.run_config import RunConfig
+
+COLUMNS = {"learning_rate": "rate", "weight_decay": "weight decay", "batch_size": "batch", "epochs": "epochs"}
+
+
+def settings_table(experiments: Mapping[str, Sequence[RunConfig]]) -> pd.DataFrame:
+    """Returns rate, weight decay, batch and epochs of every loss of every experiment, each loss once.
+
+    Args:
+        experiments: runs by the name of their experiment; the first run of a loss speaks for the others.
+    """
+    rows = {}
+    for name, runs in experiments.items():
+        for run in runs:
+            values = {heading: f"{getattr(run, field):g}" for field, heading in COLUMNS.items()}
+            rows.setdefault((name, run.loss_name), {"network": run.model} | values)
+    table = pd.DataFrame.from_dict(rows, orient="index")
+    table.index = pd.MultiIndex.from_tuples(table.index).rename(["experiment", "loss"])
+    return table
