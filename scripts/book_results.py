@@ -1,12 +1,11 @@
 """The results page of the book: the CSV files of book/results in, a page with the paper beside ours out.
 
-Our runs are shown group by group: runs of one table that share data set, network and schedule. What has no row in the
-files says "not run".
+Our runs are those of an experiment of `configs.py` with the profile laptop or paper, one table each. What has no row
+in the files says "not run".
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
+from collections.abc import Callable, Iterable
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -14,15 +13,9 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from smooth_topk.study import tables
-from smooth_topk.study.records import RESULT_TYPES, read_epochs, read_runs
-from smooth_topk.study.run_config import RunConfig
+from smooth_topk.study import configs, evidence, tables
+from smooth_topk.study.records import read_runs
 
-# What may differ between the runs of one table. Rates and decays are tuned for each loss, as in the paper.
-SETTINGS = [field.name for field in fields(RunConfig) if field.name != "seed"]
-LOSS = ["loss", "k", "tau", "margin", "tau_final"]
-TUNED = ["learning_rate", "weight_decay"]
-CONDITIONS = ("device", "cpu", "machine", "threads", "batch", "batch_size", "k")
 TIMES = ["algorithm", "direction", "n", "seconds"]
 STABILITY = ["algorithm", "dtype", "tau", "stable"]
 OPENING = """# Results
@@ -55,99 +48,48 @@ class Section(NamedTuple):
 
 
 def _sections(folder: Path) -> list[Section]:
-    runs, epochs = read_runs(folder), read_epochs(folder)
-    runs = runs.reindex(columns=[*runs, *(name for name in RESULT_TYPES if name not in runs)])
-    steady = runs[runs["tau_final"].isna()]
-    noisy = steady[steady["train_size"].isna() & (steady["margin"] == 1)]
-    small = steady[(steady["noise_level"] == 0) & (steady["margin"] == 1)]
-    whole = steady[(steady["noise_level"] == 0) & steady["train_size"].isna()]
+    empty, epochs = evidence.recorded_runs([], folder), evidence.epochs_of(read_runs(folder), folder)
 
-    def training(title: str, groups: Iterable[pd.DataFrame], table: Callable) -> Section:
-        return Section(title, groups, runs.iloc[:0], table)
+    def training(title: str, experiment: Callable, table: Callable) -> Section:
+        groups = [evidence.recorded_runs(experiment(profile), folder) for profile in ("laptop", "paper")]
+        return Section(title, [runs for runs in groups if len(runs)], empty, table)
 
     return [
         training("Tables 1 and 9: noisy labels, drawn from the same superclass",
-                 _noise_groups(noisy, "superclass"), partial(tables.noise_table, grouping="superclass")),
+                 configs.table_1_noise, partial(tables.noise_table, grouping="superclass")),
         training("Tables 1 and 9, with the noise of the authors' public code: five consecutive labels",
-                 _noise_groups(noisy, "index_blocks"), partial(tables.noise_table, grouping="index_blocks")),
-        training("Table 2: small training sets", _groups(small, [*LOSS, "train_size"]), tables.small_data_table),
+                 configs.table_1_noise, partial(tables.noise_table, grouping="index_blocks")),
+        training("Table 2: small training sets", configs.table_2_small_data, tables.small_data_table),
         _speed(folder, "Table 3: time of the forward pass", "forward"),
         _speed(folder, "Table 4: time of the backward pass", "backward"),
-        Section("Table 5: stability of the forward pass", _measured(folder, STABILITY), pd.DataFrame(columns=STABILITY),
-                tables.stability_table),
-        training("Table 6: the temperature", _groups(whole[whole["margin"] == 1], LOSS),
+        Section("Table 5: stability of the forward pass", evidence.measurements(STABILITY, folder),
+                pd.DataFrame(columns=STABILITY), tables.stability_table),
+        training("Table 6: the temperature", configs.figure_2_temperature,
                  partial(tables.temperature_table, epochs=epochs)),
-        training("Table 7: the margin, k = 1", _groups(whole, LOSS), partial(tables.margin_table, k=1)),
-        training("Table 8: the margin, k = 5", _groups(whole, LOSS), partial(tables.margin_table, k=5)),
+        training("Table 7: the margin, k = 1", configs.table_7_margin_top1, partial(tables.margin_table, k=1)),
+        training("Table 8: the margin, k = 5", configs.table_8_margin_top5, partial(tables.margin_table, k=5)),
     ]  # fmt: skip
 
 
 def _speed(folder: Path, title: str, direction: str) -> Section:
-    parts = [part[part["direction"] == direction] for part in _measured(folder, TIMES)]
-    table = partial(tables.speed_table, direction=direction)
-    return Section(title, [part for part in parts if len(part)], pd.DataFrame(columns=TIMES), table)
-
-
-def _noise_groups(runs: pd.DataFrame, grouping: str) -> Iterator[pd.DataFrame]:
-    """Groups with at least one noisy run of this grouping; their clean runs belong to both groupings."""
-    chosen = runs[(runs["noise_grouping"] == grouping) | (runs["noise_level"] == 0)]
-    for part in _groups(chosen, [*LOSS, "noise_level", "noise_grouping", "validation_labels"]):
-        if (part["noise_level"] > 0).any():
-            yield part
-
-
-def _groups(runs: pd.DataFrame, varied: list[str]) -> Iterator[pd.DataFrame]:
-    fixed = [name for name in SETTINGS if name not in {*varied, *TUNED} and name in runs]
-    for _, part in runs.groupby(runs[fixed].astype(str).agg("|".join, axis=1) if len(runs) else [], sort=False):
-        if len(part[varied].astype(str).drop_duplicates()) > 1:  # else there is nothing to compare
-            yield part
+    parts = evidence.measurements(TIMES, folder, direction=direction)
+    return Section(title, parts, pd.DataFrame(columns=TIMES), partial(tables.speed_table, direction=direction))
 
 
 def _shown(section: Section) -> str:
     """A heading and our tables beside the paper's; the paper's alone where nothing was run."""
-    ours = [text for part in section.groups if (text := _group(part, section.table))]
+    ours = [f"{_origin(part)}\n\n{_html(section.table(part))}" for part in section.groups]
     return "\n\n".join([f"## {section.title}", *(ours or [_html(section.table(section.empty))])])
 
 
-def _group(part: pd.DataFrame, table: Callable[[pd.DataFrame], pd.DataFrame]) -> str:
-    """One table and where it comes from; where a rate was searched, one table for each rate and decay."""
-    try:
-        shown = table(part)
-    except ValueError:
-        pieces = [piece for _, piece in part.groupby(TUNED, sort=True)] if len(part) > 1 else []
-        return "\n\n".join(_group(piece, table) for piece in pieces if len(piece) < len(part))
-    if "dataset" not in part:
-        return f"Ours: {_where(part)}\n\n{_html(shown)}"
-    if not shown.astype(str).apply(lambda column: column.str.contains("seed")).to_numpy().any():
-        return ""
-    return f"{_origin(part)}\n\n{_html(shown)}"
-
-
 def _origin(part: pd.DataFrame) -> str:
+    where = evidence.where_and_when(part)
+    if "dataset" not in part:
+        return f"Ours: {where}."
     first = part.iloc[0]
     rates = ", ".join(f"{rate:g}" for rate in sorted(set(part["learning_rate"])))
     size = f"{first['epochs']} epochs, batch {first['batch_size']}"
-    return f"Ours: {first['dataset']}, {first['model']}, {size}, rate {rates}; {_where(part)}"
-
-
-def _where(part: pd.DataFrame) -> str:
-    """Machines and days of the rows, as far as they are recorded."""
-    machines = [name for name in ("device", "cpu", "machine") if name in part]
-    names = {", ".join(str(value) for value in row if str(value) != "nan") for row in part[machines].to_numpy()}
-    days = sorted({str(day)[:10] for day in part["date"].dropna()}) if "date" in part else []
-    span = f", {days[0]}" + (f" to {days[-1]}" if days[-1] != days[0] else "") if days else ""
-    return f"{'; '.join(sorted(names))}{span}."
-
-
-def _measured(folder: Path, columns: list[str]) -> list[pd.DataFrame]:
-    """Our measurements that have these columns, one table for each machine, batch size and k of each file."""
-    found = []
-    for path in sorted(folder.glob("*.csv")):
-        table = pd.read_csv(path)
-        if set(columns) <= set(table.columns):
-            conditions = [name for name in CONDITIONS if name in table]
-            found += [part for _, part in table.groupby(conditions, dropna=False)] if conditions else [table]
-    return found
+    return f"Ours: {first['dataset']}, {first['model']}, {size}, rate {rates}; {where}."
 
 
 def _html(table: pd.DataFrame) -> str:

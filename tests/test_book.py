@@ -12,6 +12,8 @@ import pytest
 from nbformat import v4
 
 import smooth_topk
+from smooth_topk.study import configs
+from smooth_topk.study.records import append_run
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -167,6 +169,17 @@ def test_measured_times_appear_with_their_machine_beside_those_of_the_paper(tmp_
     assert "Ours: A machine." in forward
     assert "0.00123" in forward
     assert "0.062" in forward  # the paper's summation algorithm at n = 1,000
+
+
+def test_a_recorded_run_of_a_study_appears_with_its_machine_beside_the_papers_number(tmp_path):
+    run = configs.table_1_noise("laptop")[0]
+    place = {"device": "cpu", "cpu": "A processor", "machine": "2 cores", "torch": "2.13", "date": "2026-11-16"}
+    append_run(tmp_path, {"run_id": run.run_id, **run.to_dict(), "status": "finished", "test_top5": 0.4321, **place})
+    text = book_results.results_page(tmp_path)
+    noise = text[text.index("## Tables 1 and 9") : text.index("## Table 2")]
+    assert "43.21, 1 seed" in noise
+    assert "Ours: cifar100, small, 64 epochs" in noise
+    assert "A processor" in noise
 
 
 def test_a_folder_without_executed_notebooks_is_refused_and_nothing_is_written(tmp_path, capsys):

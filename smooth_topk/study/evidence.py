@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
-from IPython.display import clear_output
 
 from smooth_topk.study import notebook
 from smooth_topk.study.grid import run_grid
@@ -42,6 +41,8 @@ def run_missing(grid: Sequence[RunConfig], profile: str) -> pd.DataFrame:
     Raises:
         RuntimeError: some runs failed; started again, the others are not trained again.
     """
+    from IPython.display import clear_output  # chapters alone need it
+
     distinct = {run.run_id: run for run in grid}
     before = len(recorded_runs(grid, folders(profile)["results_folder"]))
     runs = run_grid(list(distinct.values()), **folders(profile))
