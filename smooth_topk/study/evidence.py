@@ -8,7 +8,7 @@ import pandas as pd
 
 from smooth_topk.study import notebook
 from smooth_topk.study.grid import run_grid
-from smooth_topk.study.records import RESULT_TYPES, read_epochs, read_runs
+from smooth_topk.study.records import EPOCHS, RESULT_TYPES, RUNS, read_epochs, read_runs
 from smooth_topk.study.run_config import RunConfig
 
 CONDITIONS = ("device", "cpu", "machine", "threads", "dtype", "batch", "batch_size", "k", "tau")
@@ -100,6 +100,8 @@ def measurements(columns: Sequence[str], folder: Path | None = None, **wanted) -
     """
     found = []
     for path in sorted((folder or notebook.recorded_folder()).glob("*.csv")):
+        if path.name in (RUNS, EPOCHS):
+            continue
         table = pd.read_csv(path)
         if not set(columns) <= set(table.columns):
             continue
