@@ -172,7 +172,8 @@ print(evidence.origin(runs, [*grids[1], *grids[5]]))
 
 # %% [markdown]
 # In the paper the margin is worth 0.12 and 0.33 points. Differences as small are below what one seed and this
-# profile's validation set can tell.
+# profile's validation set can tell. A large difference in a short training is about its length: a margin of 1 asks the
+# true score to lead by $k$, and the scores need time to grow that far.
 
 # %%
 for number, worth in ((7, 0.12), (8, 0.33)):
