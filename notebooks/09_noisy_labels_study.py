@@ -180,8 +180,9 @@ assert (finished["validation_top5"] >= finished["last_validation_top5"]).all()  
 # %% [markdown]
 # ## Recorded on CIFAR-100
 #
-# What the profiles `laptop` and `paper` left in `book/results`, whichever profile ran above. A small net on 5,000
-# images for 64 epochs memorises noise on a laptop; the paper's network on all images needs a GPU server.
+# What the profiles `laptop` and `paper` left in `book/results`, whichever profile ran above. `laptop` trains a small net
+# on 5,000 images for 64 epochs, few images and many epochs, so that noise can be memorised on a CPU. The paper's
+# network on all images needs a GPU server.
 
 # %%
 laptop = configs.table_1_noise("laptop")
@@ -199,7 +200,7 @@ tables.show(tables.drop_table(recorded))
 axes = figures.noise_curves(evidence.epochs_of(recorded), recorded, noise_level=noise_level, grouping=grouping)
 
 # %% [markdown]
-# The rates were chosen on validation data, at $p = 0.8$ and one seed: half and twice the rate of each loss were tried.
+# Each loss has a rate of its own. Half and twice that rate, at $p = 0.8$ and one seed, judged on validation data:
 
 # %%
 search = chosen(configs.noise_rate_search("laptop")) if profile == "laptop" else configs.noise_rate_search("laptop")
@@ -217,8 +218,8 @@ tables.show(tables.noise_table(exact, grouping="superclass"))
 #
 # - Noise within a group of five leaves the perfect top-5 answer intact; this was checked.
 # - The curves show which loss fits the wrong labels, and the tables what that costs on clean test images.
-# - The advantage needs a training that is long enough to memorise and images that are few enough to be memorised.
-#   In a short training on many images cross-entropy has nothing to lose yet.
+# - Robustness can only show where there is something to resist: if cross-entropy stays low in the left panel, it has
+#   not memorised the noise yet, and the comparison says nothing about the paper's claim.
 # - The tables above say for this profile, and for the recorded runs, whether and by how much the smooth loss wins.
 #
 # ## Questions
