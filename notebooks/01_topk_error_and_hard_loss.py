@@ -210,13 +210,17 @@ assert (bars[bars["loss"] == "smooth, τ = 1"]["derivative"] != 0).all()
 # %% [markdown]
 # Move $\tau$, $k$ and the margin. When does the smooth loss move as few classes as the hard one?
 
+
 # %%
+def draw(axes, tau, k, margin):
+    table = figures.derivative_table(scores, label, k=k, taus=[tau], names=names, margin=margin)
+    figures.derivative_bars(table[table["loss"] != "cross_entropy"], axes=axes)
+
+
 controls.explore(
-    lambda axes, tau, k, margin: figures.derivative_bars(
-        figures.derivative_table(scores, label, k=k, taus=[tau], names=names, margin=margin), axes=axes
-    ),
-    panels=(3, 1),
-    size=(6.4, 5.6),
+    draw,
+    panels=(2, 1),
+    size=(6.4, 4.2),
     tau=tau,
     k=controls.k_slider(k, maximum=len(others)),
     margin=margin,

@@ -175,13 +175,17 @@ for name, found in figures.derivatives(scores, labels, k=k, taus=[0.03, 0.3, 3.0
 # so one place more or less changes nothing for it. Cross-entropy, in chapter 1, pushes the class in front most. Move
 # $\tau$:
 
+
 # %%
+def draw(axes, tau, k, margin):
+    table = figures.derivative_table(shown, 0, k=k, taus=[tau], margin=margin)
+    figures.derivative_bars(table[table["loss"] != "cross_entropy"], axes=axes)
+
+
 controls.explore(
-    lambda axes, tau, k, margin: figures.derivative_bars(
-        figures.derivative_table(shown, 0, k=k, taus=[tau], margin=margin), axes=axes
-    ),
-    panels=(3, 1),
-    size=(6.4, 5.6),
+    draw,
+    panels=(2, 1),
+    size=(6.4, 4.2),
     tau=tau,
     k=k,
     margin=margin,

@@ -196,11 +196,12 @@ assert set(mean.nlargest(2, "marginal")["name"]) == {"a", "b"}
 def with_confidence(axes, confidence):
     changed = crops.clone()
     changed[0, 0] = confidence
-    figures.crop_bars(figures.crop_table(changed, four, k=2), k=2, axes=axes)
+    table = figures.crop_table(changed, four, k=2)
+    figures.crop_bars(table[table["crop"] != "crop 2"], k=2, axes=axes)
 
 
 confidence = ipywidgets.FloatSlider(value=8.0, min=0.0, max=10.0, step=0.25, description="score of a")
-controls.explore(with_confidence, panels=(1, 3), size=(9.6, 3.4), confidence=confidence)
+controls.explore(with_confidence, panels=(1, 2), size=(6.4, 3.4), confidence=confidence)
 
 # %% [markdown]
 # This shows that the answers differ, not which is better. That is a question for data.

@@ -65,7 +65,9 @@ def derivative_bars(table: pd.DataFrame, *, axes: Sequence[Axes] | None = None) 
         ax.set(ylabel="∂loss / ∂score")
         ax.set_ylim(*((-1.1, 1.1) if loss == "cross_entropy" else (-reach, reach)))
         ax.grid(axis="x", visible=False)
-        ax.set_xticks(places, part["name"] if ax is axes[-1] else [""] * len(part), rotation=35, ha="right")
+        ax.set_xticks(places)
+        ax.tick_params(labelbottom=ax is axes[-1])
+    axes[-1].set_xticks(places, part["name"])
     axes[-1].set(xlabel="class, in descending order of the scores")
     return axes
 
