@@ -180,8 +180,8 @@ assert (finished["validation_top5"] >= finished["last_validation_top5"]).all()  
 # %% [markdown]
 # ## Recorded on CIFAR-100
 #
-# What the profiles `laptop` and `paper` left in `book/results`, whichever profile ran above. `laptop` trains a small net
-# on 5,000 images for 64 epochs, few images and many epochs, so that noise can be memorised on a CPU. The paper's
+# What the profiles `laptop` and `paper` left in `book/results`, whichever profile ran above. `laptop` trains a small
+# net on 5,000 images for 64 epochs, few images and many epochs, so that noise can be memorised on a CPU. The paper's
 # network on all images needs a GPU server.
 
 # %%
