@@ -1,4 +1,4 @@
-"""Figures of chapter 7: time against the number of classes."""
+"""Figures of chapter 7: time and memory against the number of classes, time against k."""
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -8,6 +8,9 @@ from smooth_topk.study.figures.style import BLUE, DARK, new_axes
 # Pivot has the colour of the smooth loss it computes by default; the others are told apart by grey, line and marker.
 LOOKS = {
     "pivot": {"color": BLUE, "linestyle": "-", "marker": "o"},
+    "pivot_compiled": {"color": BLUE, "linestyle": ":", "marker": "^", "markerfacecolor": "white"},
+    "fused_numba": {"color": "#0b3c6f", "linestyle": "-", "marker": "*"},
+    "fused_triton": {"color": "#0b3c6f", "linestyle": "-", "marker": "P"},
     "cross_entropy": {"color": DARK, "linestyle": "--", "marker": "s"},
     "summation": {"color": "#7a7a7a", "linestyle": ":", "marker": "v"},
     "divide_and_conquer": {"color": "#5b5b5b", "linestyle": "-.", "marker": "D"},
@@ -41,6 +44,38 @@ def speed_figure(times: pd.DataFrame, *, baseline: str | None = None, axes: tupl
     right.set(xscale="log", yscale="log", xlabel="number of classes n", ylabel=f"time ÷ {baseline.replace('_', ' ')}")
     left.legend()
     return left, right
+
+
+def k_sweep_figure(times: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Draws time against k on log scales; cross-entropy, which has no k, is a level line.
+
+    Args:
+        times: columns algorithm, k, seconds.
+    """
+    ax = new_axes(ax)
+    medians = times.groupby(["algorithm", "k"], sort=False)["seconds"].median().unstack("algorithm").sort_index()
+    for name, look in looks_of_algorithms(times["algorithm"].unique()).items():
+        seconds = medians[name].dropna()
+        ax.plot(seconds.index, 1000 * seconds, label=name.replace("_", " "), **look)
+    ax.set(xscale="log", yscale="log", xlabel="k", ylabel="time (ms)")
+    ax.legend()
+    return ax
+
+
+def memory_figure(memory: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Draws the peak of the memory, in multiples of the scores' own, against the number of classes.
+
+    Args:
+        memory: columns algorithm, n, batch, peak_bytes; scores in float32.
+    """
+    ax = new_axes(ax)
+    multiples = memory.assign(multiple=memory["peak_bytes"] / (4 * memory["batch"] * memory["n"]))
+    for name, look in looks_of_algorithms(memory["algorithm"].unique()).items():
+        part = multiples[multiples["algorithm"] == name].sort_values("n")
+        ax.plot(part["n"], part["multiple"], label=name.replace("_", " "), **look)
+    ax.set(xscale="log", yscale="log", xlabel="number of classes n", ylabel="peak memory ÷ scores")
+    ax.legend()
+    return ax
 
 
 def looks_of_algorithms(names) -> dict[str, dict]:
