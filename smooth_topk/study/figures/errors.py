@@ -1,19 +1,23 @@
 """Figures of chapters 4 to 6: errors of the algorithms."""
 
+import math
 from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.patches import Rectangle
+from torch import Tensor
 
 from smooth_topk.study.figures.speed import looks_of_algorithms
-from smooth_topk.study.figures.style import new_axes
+from smooth_topk.study.figures.style import BLUE, DARK, new_axes
 
 EXACT = 1e-16  # errors below it are drawn as it: a log scale has no zero
 LABELS = {"tau": "τ", "scale": "scale of the scores", "e": "$e_i$, the others are near 1", "k": "k"}
+ERRORS = {"loss_error": "relative error of the loss", "gradient_error": "error of the gradient ÷ its largest entry"}
 COLOUR_LABEL = "relative error (crossed: not finite)"
 
 
@@ -65,23 +69,50 @@ def error_maps(
 
 
 def error_curves(
-    table: pd.DataFrame, *, x: str, error: str = "error", curves: str = "algorithm", ax: Axes | None = None
+    table: pd.DataFrame,
+    *,
+    x: str,
+    error: str = "error",
+    curves: str = "algorithm",
+    limits: tuple[float, float] | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draws errors against one parameter on log scales, one line a curve; a cross at the top is no finite number.
 
     Args:
         table: columns x, error and curves, one row a point. Algorithms of the package keep their colour and marker.
+        limits: lowest and highest error shown; default all.
     """
     ax = new_axes(ax)
     for name, look in looks_of_algorithms(table[curves].unique()).items():
         points = table[table[curves] == name].sort_values(x)
         finite = points[np.isfinite(points[error])]
-        label = str(name).replace("_", " ")
+        label = str(name) if "$" in str(name) else str(name).replace("_", " ")
         ax.plot(finite[x], finite[error].clip(lower=EXACT), label=label, **look | {"markersize": 4})
         lost = points[~np.isfinite(points[error])]
         place = ax.get_xaxis_transform()
         ax.plot(lost[x], np.full(len(lost), 0.97), "x", color=look["color"], transform=place, clip_on=False)
-    ax.set(xscale="log", yscale="log", xlabel=LABELS.get(x, x), ylabel="relative error")
+    xscale = "linear" if x == "k" else "log"
+    ax.set(xscale=xscale, yscale="log", xlabel=LABELS.get(x, x), ylabel=ERRORS.get(error, "relative error"))
+    ax.set_ylim(*(limits or (None, None)))
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return ax
+
+
+def largest_terms(scores: Tensor, *, k: int, tau: float, ax: Axes | None = None) -> Axes:
+    """Draws the decimal exponent of the largest term of σ_1..σ_k, exp(x_[1] + ... + x_[j]), and the dtypes' limits.
+
+    Args:
+        scores: (n,) scores of one sample; x = s/(kτ).
+    """
+    ax = new_axes(ax)
+    exponents = scores.double().topk(k).values.cumsum(0).div(k * tau * math.log(10))
+    ax.bar(range(1, k + 1), exponents.clamp(min=0).tolist(), color=BLUE, width=0.6)
+    for dtype, style in (("float16", ":"), ("float32", "--"), ("float64", "-.")):
+        limit = math.log10(torch.finfo(getattr(torch, dtype)).max)
+        ax.axhline(limit, color=DARK, linestyle=style, linewidth=1.2, label=f"largest {dtype}: $10^{{{limit:.1f}}}$")
+    ax.set(yscale="log", ylim=(0.1, 1e5), xticks=range(1, k + 1), xlabel="degree j")
+    ax.set(ylabel=f"decimal exponent, τ = {tau:.3g}")
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return ax
 

@@ -1,5 +1,6 @@
 """Figures of chapter 6: head, pivot and tail, the bounded correction, the one polynomial of the tail's derivatives."""
 
+import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -7,6 +8,7 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
+from smooth_topk import log_symmetric_polynomials
 from smooth_topk.study.figures.style import BLUE, BROWN, DARK, GREY, new_axes
 
 HEAD = {"facecolor": BLUE, "edgecolor": DARK}
@@ -27,15 +29,15 @@ def head_and_tail(
     """
     left, right = axes if axes is not None else new_axes(ncols=2, figsize=(9.6, 3.4))
     ordered = scores.detach().double().sort(descending=True).values[:shown]
-    distance = ordered - ordered[k - 1]
-    places = torch.arange(1, len(ordered) + 1)
+    distance = (ordered - ordered[k - 1]).tolist()
+    places = list(range(1, len(ordered) + 1))
     left.bar(places[:k], distance[:k], linewidth=0.6, label=f"head, the {k} largest", **HEAD)
     left.bar(places[k:], distance[k:], linewidth=0.6, label="tail", **TAIL)
     left.axhline(0, color=BROWN, linewidth=1)
     left.plot([k], [0], "D", color=BROWN, label="pivot, the last of the head")
     left.legend()
     left.set(xlabel="rank of the class", ylabel="score − score of the pivot")
-    weights = torch.exp(distance[k:] / (k * tau))
+    weights = [math.exp(value / (k * tau)) for value in distance[k:]]
     right.bar(places[k:], weights, linewidth=0.6, **TAIL)
     right.axhline(1, color=BROWN, linewidth=1)
     right.set(xlabel="rank of the class", ylabel=f"u of the tail, τ = {tau:.3g}", ylim=(0, 1.08))
@@ -53,7 +55,7 @@ def correction_curve(table: pd.DataFrame, *, k: int, classes: int, ax: Axes | No
     ax = new_axes(ax)
     for _, part in table.groupby("sample"):
         ax.plot(part["tau"], part["correction"], color=BLUE, linewidth=1)
-    low, high = -torch.tensor(float(k)).log().item(), torch.tensor(float(classes - k)).log().item()
+    low, high = -math.log(k), math.log(classes - k)
     for bound, name in ((low, "−log k"), (high, "log(n − k)")):
         ax.axhline(bound, color=GREY, linestyle="--", linewidth=1.2)
         ax.text(table["tau"].min(), bound, f" {name}", va="bottom" if bound > 0 else "top", color=GREY)
@@ -61,16 +63,31 @@ def correction_curve(table: pd.DataFrame, *, k: int, classes: int, ax: Axes | No
     return ax
 
 
-def tail_derivatives(table: pd.DataFrame, curve: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
+def tail_table(others: Tensor, *, k: int, tau: float) -> pd.DataFrame:
+    """Returns u and ∂(log σ_k - log σ_{k-1})/∂x of the tail's classes, by automatic differentiation in float64.
+
+    Args:
+        others: (n,) scores of the classes other than the true one.
+    """
+    x = (others.detach().double() / (k * tau)).sort(descending=True).values.requires_grad_()
+    log_sigma = log_symmetric_polynomials(x, k, algorithm="divide_and_conquer_autograd")
+    (derivative,) = torch.autograd.grad(log_sigma[k] - log_sigma[k - 1], x)
+    u = torch.exp(x - x[k - 1]).detach()
+    return pd.DataFrame({"u": u[k:].numpy(), "derivative": derivative[k:].numpy()})
+
+
+def tail_derivatives(table: pd.DataFrame, coefficients: Sequence[float], *, ax: Axes | None = None) -> Axes:
     """Draws the derivatives of the tail's classes on the one polynomial that gives them all.
 
     Args:
         table: columns u and derivative, one row a class of the tail.
-        curve: columns u and derivative, the polynomial on a grid.
+        coefficients: c_0..c_{k-1} of the polynomial; the line is u Σ c_m u^m.
     """
     ax = new_axes(ax)
-    ax.plot(curve["u"], curve["derivative"], color=DARK, linewidth=1, label="u × one polynomial in u")
-    ax.plot(table["u"], table["derivative"], "o", color=BLUE, markersize=4, label="∂L/∂s of a class, autograd")
-    ax.set(xlabel="u = exp((s − pivot) / (kτ))", ylabel="∂L/∂s", xlim=(-0.02, 1.02))
+    u = torch.linspace(0, 1, 101, dtype=torch.float64)
+    line = u * sum(float(coefficient) * u**m for m, coefficient in enumerate(coefficients))
+    ax.plot(u, line, color=DARK, linewidth=1, label="u × one polynomial in u")
+    ax.plot(table["u"], table["derivative"], "o", color=BLUE, markersize=4, label="a class of the tail, autograd")
+    ax.set(xlabel="u = exp((s − pivot) / (kτ))", ylabel="$q^{(k)} - q^{(k-1)}$", xlim=(-0.02, 1.02))
     ax.legend()
     return ax

@@ -136,12 +136,10 @@ def polynomial_text(coefficients: list) -> list[str]:
         >>> polynomial_text([1, 1])
         ['1', 'X']
     """
-    powers = [
-        "",
-        "X",
-        *(f"X{''.join('⁰¹²³⁴⁵⁶⁷⁸⁹'[int(digit)] for digit in str(d))}" for d in range(2, len(coefficients))),
-    ]
-    return [f"{c:g}{power}" for c, power in zip(coefficients, powers, strict=False)]
+    small = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+    powers = ["", "X", *(f"X{str(degree).translate(small)}" for degree in range(2, len(coefficients)))]
+    pairs = zip(coefficients, powers, strict=False)
+    return [power if coefficient == 1 and power else f"{coefficient:g}{power}" for coefficient, power in pairs]
 
 
 def _merge(left, right, k):
