@@ -161,10 +161,10 @@ def gradient_sparsity(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax = new_axes(ax)
     networks = table["network"] if "network" in table else pd.Series("", index=table.index)
     for (network, part), marker in zip(table.groupby(networks, sort=False), "osD^v<>", strict=False):
-        smooth, hard = part[part["tau"] > 0].sort_values("tau"), part[part["tau"] == 0]
+        smooth = part[part["tau"] > 0].sort_values("tau")
         ax.plot(smooth["tau"], 100 * smooth["share"], color=BLUE, marker=marker, label=network or "smooth loss")
-        for share in hard["share"]:
-            ax.axhline(100 * share, color=look_of_loss("hard")["color"], linestyle=":", label="hard loss (τ = 0)")
+    for share in table.loc[table["tau"] == 0, "share"].unique():
+        ax.axhline(100 * share, color=look_of_loss("hard")["color"], linestyle=":", label="hard loss (τ = 0)")
     ax.set(xscale="log", xlabel="τ", ylabel="derivatives that are not zero (%)", ylim=(-3, 103))
     return _legend_or_not_run(ax, table)
 
