@@ -82,12 +82,13 @@ def shares_at(scale):
     return pd.DataFrame(rows, columns=["tau", "share"])
 
 
-ax = figures.gradient_sparsity(pd.concat([shares_at(s).assign(network=f"scores × {s}") for s in (1, 10, 100)]))
+scales = {scale: shares_at(scale) for scale in (0.1, 1, 3, 10, 30, 100, 300, 1000)}
+ax = figures.gradient_sparsity(pd.concat([scales[s].assign(network=f"scores × {s}") for s in (1, 10, 100)]))
 
 # %%
 controls.explore(
-    lambda ax, scale: figures.gradient_sparsity(shares_at(scale), ax=ax),
-    scale=controls.widgets.FloatLogSlider(1.0, base=10, min=-1, max=3, step=0.1, description="score scale"),
+    lambda ax, scale: figures.gradient_sparsity(scales[scale], ax=ax),
+    scale=controls.widgets.SelectionSlider(options=list(scales), value=1, description="score scale"),
 )
 
 # %% [markdown]
