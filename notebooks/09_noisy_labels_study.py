@@ -110,7 +110,7 @@ controls.explore(
         curves, runs, noise_level=noise_level, grouping=grouping, axes=axes
     ),
     panels=(1, 2),
-    size=(9.6, 3.8),
+    size=(8.4, 3.4),
     noise_level=noise_level,
     grouping=controls.widgets.Dropdown(options=["superclass", "index_blocks"], value=grouping, description="grouping"),
 )
