@@ -84,7 +84,7 @@ for size in (1, 3, 5):
 # leaves it far behind. The slope on the left is $-1/k$ for all of them.
 
 # %%
-taus = [0.01, 0.1, 0.3, 1.0]
+taus = [0.1, 0.3, 1.0]
 ax = figures.loss_curves(figures.loss_curve_table(others, k=k, taus=taus, margin=margin, cross_entropy=False))
 
 # %%
