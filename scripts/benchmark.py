@@ -13,6 +13,7 @@
     peers               losses of other packages                speed_peers.csv
     stability           Table 5 with errors, real scores        stability.csv
     accuracy            the worst error of every algorithm      accuracy.csv
+    runner              overhead per step and per run           runner_overhead.csv
 
 Functions take turns, medians count, and samples that other processes disturbed are dropped and counted. Every section
 writes its own file when it is done: a stopped benchmark keeps what it has, and --only measures the rest.
@@ -54,7 +55,8 @@ TIMED = {
     "training_step": benchmarks.measure_training_step,
     "peers": benchmarks.measure_peers,
 }
-SECTIONS = (*TIMED, "stability", "accuracy")
+SECTIONS = (*TIMED, "stability", "accuracy", "runner")
+FILES = {"runner": "runner_overhead.csv"}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -106,6 +108,8 @@ def say_what_is_missing(device: str, quick: bool) -> None:
 def run_section(name: str, settings: benchmarks.Settings, quick: bool) -> pd.DataFrame | None:
     if name in TIMED:
         return TIMED[name](settings)
+    if name == "runner":
+        return benchmarks.measure_runner(**({"rounds": 3, "grid_rounds": 1} if quick else {}), track=settings.track)
     if name == "accuracy":
         sizes = {"sizes": ((1, 2), (3, 40), (5, 100))} if quick else {}
         return benchmarks.worst_errors(benchmarks.accuracy_grid(track=settings.track, **sizes))
@@ -118,7 +122,7 @@ def run_section(name: str, settings: benchmarks.Settings, quick: bool) -> pd.Dat
 
 
 def file_name(section: str) -> str:
-    return f"speed_{section}.csv" if section in TIMED else f"{section}.csv"
+    return FILES.get(section) or (f"speed_{section}.csv" if section in TIMED else f"{section}.csv")
 
 
 def save(table: pd.DataFrame, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The pictures of the landing page, drawn when the book is built: formulas and recorded numbers in, SVG files out."""
+"""The pictures of the book's own pages, drawn when it is built: formulas and recorded numbers in, SVG files out."""
 
 from pathlib import Path
 
@@ -7,7 +7,8 @@ import pandas as pd
 import torch
 
 from smooth_topk import hard_topk_loss, smooth_topk_loss
-from smooth_topk.study import figures
+from smooth_topk.study import figures, scaling
+from smooth_topk.study.figures.scaling import scaling_figure
 from smooth_topk.study.notebook import use_style
 from smooth_topk.study.records import RESULT_TYPES, read_runs
 
@@ -16,7 +17,7 @@ OTHER_SCORES = [6.1, 5.0, 4.5, 3.2, 2.4, 0.6, -0.5, -1.4, -2.6]  # those the exp
 
 
 def draw_pictures(folder: Path, results: Path) -> None:
-    """Writes loss.svg, gradient.svg and noise.svg.
+    """Writes loss.svg, gradient.svg and noise.svg of the landing page, and scaling.svg of the page on servers.
 
     Args:
         folder: where they go.
@@ -25,7 +26,8 @@ def draw_pictures(folder: Path, results: Path) -> None:
     mpl.use("agg")
     use_style()
     folder.mkdir(parents=True, exist_ok=True)
-    for name, draw in (("loss", _loss), ("gradient", _gradient), ("noise", lambda: _noise(results))):
+    pictures = {"loss": _loss, "gradient": _gradient, "noise": lambda: _noise(results), "scaling": _scaling}
+    for name, draw in pictures.items():
         axes = draw()
         axes.figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
 
@@ -56,6 +58,11 @@ def _loss():
 def _gradient():
     taus = [10 ** (exponent / 4) for exponent in range(-16, 5)]
     return figures.gradient_sparsity(derivative_shares(taus), ax=figures.new_axes(**SIZE))
+
+
+def _scaling():
+    chapters = scaling.study_runs("paper")
+    return scaling_figure(scaling.scaling_table(chapters, range(1, 65)), scaling.useful_gpus(chapters))
 
 
 def _noise(results: Path):

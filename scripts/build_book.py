@@ -20,6 +20,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from book_chapters import prepare_chapter
+from book_costs import write_costs
 from book_pictures import draw_pictures
 from book_results import results_page
 
@@ -80,6 +81,7 @@ def stage(notebooks: list[Path], source: Path, book: Path) -> None:
     (source / "results.md").write_text(results_page(book / "results", names), encoding="utf-8")
     (source / "api_study.md").write_text(study_reference(), encoding="utf-8")
     draw_pictures(source / "_static" / "pictures", book / "results")
+    write_costs(source / "generated", book / "results")
 
 
 def without_empty_parts(index: str, names: set[str]) -> str:

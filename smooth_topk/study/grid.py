@@ -58,7 +58,7 @@ def run_grid(
     results_folder, runs_folder = make_writable_folder(results_folder), make_writable_folder(runs_folder)
     recorded = set(read_runs(results_folder)["run_id"])
     pending = {config.run_id: config for config in configs if config.run_id not in recorded}
-    longest_first = sorted(pending.values(), key=expected_seconds, reverse=True)
+    longest_first = sorted(pending.values(), key=lambda config: expected_seconds(config, _kind()), reverse=True)
     failures = {}
     if longest_first:
         data_folder = None if data_folder is None else str(Path(data_folder).absolute())
@@ -109,7 +109,7 @@ def dry_run(
 
 def estimated_seconds(config: RunConfig, runs: pd.DataFrame) -> float:
     """Returns the expected time of a run on one worker of this machine, corrected by what recorded runs took."""
-    kind = "gpu" if torch.cuda.is_available() else "cpu"
+    kind = _kind()
     expected = expected_seconds(config, kind)
     if "status" not in runs:
         return expected
@@ -169,6 +169,10 @@ class _Bar:
             self.done[run_id] += new
             self.bar.update(new * self.work[run_id])
         self.bar.refresh()
+
+
+def _kind() -> str:
+    return "gpu" if torch.cuda.is_available() else "cpu"
 
 
 def _or_none(value):

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from smooth_topk.study.costs import expected_seconds
 from smooth_topk.study.records import append_run, find_run, read_epochs
 from smooth_topk.study.run import OutOfMemoryError
 from smooth_topk.study.run_config import RunConfig
@@ -65,6 +66,8 @@ class RayGrid:
     def _run(self, waiting: deque[RunConfig], at_a_time: int) -> None:
         if self.resources["num_gpus"] is None:
             self.resources["num_gpus"] = 1 if ray.cluster_resources().get("GPU") else 0
+        if self.resources["num_gpus"]:  # which run is the longest there, the driver's machine may not know
+            waiting = deque(sorted(waiting, key=lambda config: expected_seconds(config, "gpu"), reverse=True))
         # Where the driver is, so that losing a node does not lose it.
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=True

@@ -14,6 +14,7 @@ from smooth_topk.study.benchmarks.costs import (
     measure_peers,
 )
 from smooth_topk.study.benchmarks.memory import peak_bytes
+from smooth_topk.study.benchmarks.runner import measure_runner
 from smooth_topk.study.benchmarks.scaling import fit_exponents
 from smooth_topk.study.benchmarks.stability import accuracy_grid, measure_stability, worst_errors
 from smooth_topk.study.benchmarks.timing import Timing, interleave
@@ -34,6 +35,7 @@ __all__ = [
     "measure_loss",
     "measure_memory",
     "measure_peers",
+    "measure_runner",
     "measure_stability",
     "measure_training_step",
     "peak_bytes",

@@ -43,7 +43,7 @@ def measure_runner(rounds: int = 9, grid_rounds: int = 3, track: Callable[[Itera
     """
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        steps = [_epoch_pair(Path(folder)) for _ in track(range(rounds))]
+        steps = _epoch_pairs(Path(folder), track(range(rounds)))
         grids = [_grid_triple(Path(folder) / str(number)) for number in track(range(grid_rounds))]
     few, many, wide = (pd.DataFrame(part).median() for part in zip(*grids, strict=True))
     per_run = (many["over"] - few["over"]) / (MANY - FEW)
@@ -56,8 +56,8 @@ def measure_runner(rounds: int = 9, grid_rounds: int = 3, track: Callable[[Itera
     return pd.DataFrame(rows)
 
 
-def _epoch_pair(folder: Path) -> tuple[float, float]:
-    """Returns the CPU seconds a step of one epoch of a run, and of as many bare steps."""
+def _epoch_pairs(folder: Path, rounds: Iterable[int]) -> list[tuple[float, float]]:
+    """Returns pairs of CPU seconds a step: of one epoch of a run, and of as many bare steps."""
     fabric = make_fabric(STEPS)
     run = Run(STEPS, load_data(STEPS), fabric, folder / "run")
     images, labels = next(iter(run.data.train_batches(0)))
@@ -71,10 +71,12 @@ def _epoch_pair(folder: Path) -> tuple[float, float]:
             run.optimizer.zero_grad()
 
     def whole() -> None:
+        run.progress.batch = 0
         run._train_epoch(tqdm(disable=True))
 
-    _cpu_seconds(bare)  # caches and memory are warm
-    return _cpu_seconds(whole) / run.batches, _cpu_seconds(bare) / run.batches
+    whole()  # caches and memory are warm
+    bare()
+    return [(_cpu_seconds(whole) / run.batches, _cpu_seconds(bare) / run.batches) for _ in rounds]
 
 
 def _grid_triple(folder: Path) -> list[dict]:
