@@ -13,6 +13,8 @@ numbers, so derivatives of any order are as accurate as the values. Quantities w
 and have the samples last, (k, N), so that every step is a few contiguous vectors.
 """
 
+from math import comb
+
 import torch
 from torch import Tensor
 
@@ -45,6 +47,8 @@ def scaled_sigmas(scores: Tensor, k: int, scale: float = 1.0) -> tuple[Tensor, T
     constant = head.detach()
     constant = constant.masked_fill(constant == -torch.inf, 0.0)
     live = torch.exp(head - constant)  # ones, that carry the derivatives; zero for a class of -inf
+    if comb(tail.shape[1], min(k, tail.shape[1] // 2)) > torch.finfo(tail.dtype).max:
+        tail = tail.double()  # so many subsets that even their number overflows
     sigmas = add_head(product_tree(tail, k).double().T, decays(constant), live)[-1]  # (k + 1, N)
 
     degrees = torch.arange(k + 1, device=scores.device)[:, None]
