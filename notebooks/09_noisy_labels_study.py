@@ -158,10 +158,10 @@ tables.show(tables.gain_table(wins))
 # ## Which grouping is the paper's?
 #
 # A network that knows the group answers with its five labels. In CIFAR-100 a superclass can be seen in the picture,
-# while an index block mixes unrelated classes and must be learned by heart: the two kinds of noise should cost different
-# amounts of top-5 accuracy, and the paper's table may resemble one of them. The built-in images cannot decide this. Their
-# superclass is five hues of one patterned shape, their block five shapes of one hue and pattern; both can be seen.
-# How far cross-entropy falls below its own accuracy without noise:
+# while an index block mixes unrelated classes and must be learned by heart: the two kinds of noise should cost
+# different amounts of top-5 accuracy, and the paper's table may resemble one of them. The built-in images cannot decide
+# this. Their superclass is five hues of one patterned shape, their block five shapes of one hue and pattern, and both
+# can be seen. How far cross-entropy falls below its own accuracy without noise:
 
 # %%
 tables.show(tables.drop_table(runs))
