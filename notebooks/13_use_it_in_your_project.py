@@ -316,12 +316,12 @@ tables.show(results.round(1).astype(str).unstack("images"))
 # steps would turn the order was not tried here. With $k = 5$ the loss is also content once all five hues of a shape are
 # in the answer, so a low top-1 is no surprise.
 #
-# How the recipes were chosen: in trials with nearly this setting, three rates for cross-entropy, and for the smooth loss
-# $\tau$ of 0.1, 0.2 and 1 with rates from 0.1 to 1.6, and cross-entropy followed by the smooth loss. They were judged on
-# test images, not on validation data, and not every pair was tried with both kinds of labels. With noisy labels the
-# best smooth trial stayed below the best of cross-entropy. This is one seed and 500 test images: a difference of two or
-# three points would mean nothing. The paper's gains with noise come from long trainings, where cross-entropy overfits:
-# chapter 9.
+# How the recipes were chosen: in trials with nearly this setting, three rates for cross-entropy, and for the smooth
+# loss $\tau$ of 0.1, 0.2 and 1 with rates from 0.1 to 1.6, and cross-entropy followed by the smooth loss. They were
+# judged on test images, not on validation data, and not every pair was tried with both kinds of labels. With noisy
+# labels the best smooth trial stayed below the best of cross-entropy. This is one seed and 500 test images: a
+# difference of two or three points would mean nothing. The paper's gains with noise come from long trainings, where
+# cross-entropy overfits: chapter 9.
 
 # %%
 test_top5 = results["top-5 (%)"].xs("test", level="images").unstack("loss")
