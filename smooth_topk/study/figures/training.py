@@ -163,8 +163,9 @@ def gradient_sparsity(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     for (network, part), marker in zip(table.groupby(networks, sort=False), "osD^v<>", strict=False):
         smooth = part[part["tau"] > 0].sort_values("tau")
         ax.plot(smooth["tau"], 100 * smooth["share"], color=BLUE, marker=marker, label=network or "smooth loss")
-    for share in table.loc[table["tau"] == 0, "share"].unique():
-        ax.axhline(100 * share, color=look_of_loss("hard")["color"], linestyle=":", label="hard loss (τ = 0)")
+    hard = table.loc[table["tau"] == 0, "share"].unique()
+    for share, label in zip(hard, ["hard loss (τ = 0)", *len(hard) * [None]], strict=False):
+        ax.axhline(100 * share, color=look_of_loss("hard")["color"], linestyle=":", label=label)
     ax.set(xscale="log", xlabel="τ", ylabel="derivatives that are not zero (%)", ylim=(-3, 103))
     ax.minorticks_off()  # half of the drawing time, and decades are what is compared
     return _legend_or_not_run(ax, table)
