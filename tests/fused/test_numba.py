@@ -1,0 +1,264 @@
+"""The Numba kernels against 60-digit arithmetic and against the eager path."""
+
+import math
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+from reference import reference_gradient, reference_loss, relative_error
+
+from smooth_topk import eager
+from smooth_topk.fused import numba_backend
+
+pytestmark = pytest.mark.skipif(not numba_backend.is_available(), reason="needs Numba: pip install numba")
+
+# Relative; about 16 roundings of float32, and some thousand of float64.
+LOSS_TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-12}
+# Of the largest derivative; Horner's rule loses up to 2**8 roundings in float32, and up to 2**16 in float64.
+GRADIENT_TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-11}
+SMALLEST_LOSS = 1e-6  # below it the loss is the tail of an exponential, and only its size matters
+SMALLEST_DERIVATIVE = torch.finfo(torch.float32).tiny  # what is smaller may be rounded to zero
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+
+
+def random_scores(rows, classes, scale=1.0, dtype=torch.float32, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    scores = (scale * torch.randn(rows, classes, generator=generator, dtype=torch.float64)).to(dtype)
+    return scores, torch.randint(classes, (rows,), generator=generator)
+
+
+def run(scores, labels, k, tau, margin=1.0, grad_loss=None, backend=numba_backend):
+    """Losses and gradient."""
+    losses, *state = backend.forward(scores, labels, k, tau, margin)
+    grad_loss = torch.ones_like(losses) if grad_loss is None else grad_loss
+    return losses, backend.backward(scores, eager.RowState(*state), grad_loss, k, tau)
+
+
+def assert_exact(scores, labels, k, tau, losses, gradient, margin=1.0):
+    """Losses and gradients equal the 60-digit reference within the tolerances."""
+    tolerance = LOSS_TOLERANCE[scores.dtype]
+    for row, label, loss, derivatives in zip(scores.tolist(), labels.tolist(), losses, gradient.double(), strict=True):
+        true_loss = reference_loss(row, label, k, tau, margin)
+        if true_loss > SMALLEST_LOSS:
+            assert relative_error(loss.item(), true_loss) < tolerance
+        else:
+            assert abs(loss.item() - float(true_loss)) < SMALLEST_LOSS * tolerance
+        truth = torch.tensor([float(d) for d in reference_gradient(row, label, k, tau, margin)], dtype=torch.float64)
+        bound = max(GRADIENT_TOLERANCE[scores.dtype] * truth.abs().max().item(), SMALLEST_DERIVATIVE)
+        assert (derivatives - truth).abs().max() <= bound
+
+
+@DTYPES
+@pytest.mark.parametrize("tau", [10.0, 0.3, 1e-2, 1e-4])
+@pytest.mark.parametrize(("k", "classes"), [(1, 2), (1, 9), (3, 17), (5, 6), (5, 33), (6, 40), (8, 11), (8, 70)])
+def test_losses_and_gradients_are_exact_at_every_temperature_and_scale(k, classes, tau, dtype):
+    scale = torch.tensor([[1e-2], [1.0], [100.0]], dtype=torch.float64)
+    scores, labels = random_scores(3, classes, scale, dtype)
+    losses, gradient = run(scores, labels, k, tau)
+    assert losses.dtype == gradient.dtype == dtype
+    assert_exact(scores, labels, k, tau, losses, gradient)
+
+
+@pytest.mark.parametrize(
+    ("k", "classes", "tau", "dtype"),
+    [
+        (9, 11, 10.0, torch.float32),
+        (20, 22, 1e-4, torch.float32),
+        (20, 45, 1.0, torch.float32),
+        (32, 33, 1.0, torch.float32),
+        (32, 40, 10.0, torch.float32),
+        (12, 14, 1.0, torch.float64),
+        (16, 40, 10.0, torch.float64),
+        (16, 40, 1e-3, torch.float64),
+    ],
+)
+def test_large_k_is_exact_also_when_it_is_close_to_the_number_of_classes(k, classes, tau, dtype):
+    scores, labels = random_scores(2, classes, dtype=dtype)
+    assert_exact(scores, labels, k, tau, *run(scores, labels, k, tau))
+
+
+@pytest.mark.parametrize("tau", [1.0, 0.05])
+@pytest.mark.parametrize("k", [1, 5, 8, 11, 32])
+@pytest.mark.parametrize("classes", [100, 1023, 1024, 1025, 5000])
+def test_rows_of_any_length_agree_with_the_eager_path(classes, k, tau):
+    scores, labels = random_scores(70, classes, scale=3.0)  # more rows than a batch has
+    grad_loss = torch.rand(70, generator=torch.Generator().manual_seed(1))
+    losses, gradient = run(scores, labels, k, tau, 0.7, grad_loss)
+    dtype = torch.float64 if k <= eager.FLOAT64_LIMIT[torch.float64] else torch.float32
+    expected, expected_gradient = run(scores.to(dtype), labels, k, tau, 0.7, grad_loss.to(dtype), eager)
+    torch.testing.assert_close(losses.double(), expected.double(), rtol=2e-6, atol=2e-12)
+    error = (gradient - expected_gradient).abs().amax(1) / expected_gradient.abs().amax(1)
+    assert error.max() < GRADIENT_TOLERANCE[torch.float32]
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_the_order_of_the_classes_does_not_matter(descending):
+    scores, labels = random_scores(3, 150)
+    scores = scores.sort(1, descending=descending).values
+    assert_exact(scores, labels, 5, 0.5, *run(scores, labels, 5, 0.5))
+
+
+@DTYPES
+@pytest.mark.parametrize("tau", [1.0, 1e-3])
+def test_ties_are_exact_wherever_the_head_cuts_them(tau, dtype):
+    scores = torch.tensor([[1, 0, 1, 1, 0, 1, 1, 1, 0, 1], [2] * 10, [0, 0, 0, 0, 0, 0, 0, 0, 0, 5]], dtype=dtype)
+    labels = torch.tensor([0, 3, 9])
+    for k in (1, 3, 8):
+        assert_exact(scores, labels, k, tau, *run(scores, labels, k, tau))
+
+
+@DTYPES
+def test_a_class_at_minus_infinity_is_a_deleted_class(dtype):
+    scores, labels = random_scores(3, 80, dtype=dtype)
+    labels = labels % 7
+    kept = [*range(7), *range(40, 80)]
+    scores[:, 7:40] = -math.inf
+    losses, gradient = run(scores, labels, 4, 1.0)
+    assert_exact(scores[:, kept], labels, 4, 1.0, losses, gradient[:, kept])
+    assert gradient[:, 7:40].eq(0).all()
+
+
+@DTYPES
+def test_the_loss_is_zero_when_fewer_than_k_other_classes_exist(dtype):
+    scores = torch.full((3, 6), -math.inf, dtype=dtype)
+    scores[0, :3] = torch.tensor([1.0, 2.0, 3.0])
+    scores[1, 0] = 1e30
+    losses, gradient = run(scores, torch.tensor([0, 0, 0]), 3, 1.0)
+    assert losses.tolist() == [0.0, 0.0, 0.0]
+    assert gradient.eq(0).all()
+
+
+@pytest.mark.parametrize("k", [1, 3, 9])
+def test_a_nan_makes_its_own_row_nan_and_no_other(k):
+    scores, _ = random_scores(5, 70)
+    labels = torch.tensor([2] * 5)
+    scores[0, 50] = math.nan
+    scores[1, 2] = math.nan  # the label's own score
+    scores[2] = math.nan
+    scores[3] = -math.inf
+    scores[3, 69] = math.nan
+    losses, gradient = run(scores, labels, k, 1.0)
+    assert losses.isnan().tolist() == [True] * 4 + [False]
+    assert gradient[:4].isnan().all()
+    assert_exact(scores[4:], labels[4:], k, 1.0, losses[4:], gradient[4:])
+
+
+def test_a_label_at_minus_infinity_costs_infinitely_much():
+    scores = torch.tensor([[1.0, -math.inf, 0.5, 0.0]])
+    losses, gradient = run(scores, torch.tensor([1]), 2, 1.0)
+    assert losses.item() == math.inf
+    assert gradient.isfinite().all()
+
+
+@DTYPES
+def test_the_smallest_temperatures_and_the_largest_scores_give_finite_numbers(dtype):
+    scores, labels = random_scores(4, 50, scale=1e30, dtype=dtype)
+    scores[0] = 1.0
+    for tau in (1e-300, 1e-40, 1e30):
+        losses, gradient = run(scores, labels, 5, tau)
+        assert losses.isfinite().all()
+        assert gradient.isfinite().all()
+
+
+def test_the_margin_may_cancel_the_scores():
+    scores = torch.tensor([[1.0, 6.0, 0.5, 0.0]])
+    labels = torch.tensor([1])
+    assert_exact(scores, labels, 1, 1e-4, *run(scores, labels, 1, 1e-4, margin=5.0), margin=5.0)
+
+
+def test_any_strides_are_taken():
+    scores, labels = random_scores(6, 200)
+    expected, expected_gradient = run(scores, labels, 5, 1.0)
+    strided = scores.T.contiguous().T
+    grad_loss = torch.ones(()).expand(6)
+    losses, gradient = run(strided, labels.repeat_interleave(2)[::2].int(), 5, 1.0, grad_loss=grad_loss)
+    assert torch.equal(losses, expected)
+    assert torch.equal(gradient, expected_gradient)
+
+
+def test_no_rows_give_no_losses():
+    losses, gradient = run(torch.empty(0, 10), torch.empty(0, dtype=torch.int64), 3, 1.0)
+    assert losses.shape == (0,)
+    assert gradient.shape == (0, 10)
+
+
+@pytest.fixture
+def threads():
+    """Sets the number of torch's threads for one test."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("rows", [3, 300])
+@pytest.mark.parametrize("openmp", [True, False])
+def test_the_number_of_threads_changes_nothing(rows, openmp, threads, monkeypatch):
+    if not openmp:
+        monkeypatch.setattr(numba_backend, "_openmp_parallel", lambda: None)
+    scores, labels = random_scores(rows, 12_000)
+    threads(1)
+    expected, expected_gradient = run(scores, labels, 5, 1.0)
+    threads(5)
+    losses, gradient = run(scores, labels, 5, 1.0)
+    assert torch.equal(losses, expected)
+    assert torch.equal(gradient, expected_gradient)
+
+
+def test_calls_from_several_python_threads_do_not_disturb_each_other(threads):
+    threads(2)
+    problems = [random_scores(200, 300, seed=seed) for seed in range(4)]
+    expected = [run(*problem, 5, 1.0) for problem in problems]
+    failures = []
+
+    def work(problem, truth):
+        for _ in range(20):
+            if not all(map(torch.equal, run(*problem, 5, 1.0), truth)):
+                failures.append(truth)
+
+    team = [threading.Thread(target=work, args=arguments) for arguments in zip(problems, expected, strict=True)]
+    for thread in team:
+        thread.start()
+    for thread in team:
+        thread.join()
+    assert not failures
+
+
+def test_only_what_the_kernels_can_do_is_supported():
+    assert numba_backend.supports(torch.zeros(1, 50), 32)
+    assert not numba_backend.supports(torch.zeros(1, 50), 33)
+    assert numba_backend.supports(torch.zeros(1, 50, dtype=torch.float64), 16)
+    assert not numba_backend.supports(torch.zeros(1, 50, dtype=torch.float64), 17)
+    assert not numba_backend.supports(torch.zeros(1, 50, dtype=torch.bfloat16), 5)
+    assert not numba_backend.supports(torch.zeros(1, 50, device="meta"), 5)
+
+
+def test_importing_the_package_does_not_import_numba():
+    code = "import sys, smooth_topk, smooth_topk.fused.numba_backend; print('numba' in sys.modules)"
+    output = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, text=True, check=True)
+    assert output.stdout.strip() == "False"
+
+
+def test_the_exponential_is_within_two_roundings():
+    import numpy as np
+    from numba import njit
+
+    from smooth_topk.fused.numba_kernels import exp2_of_product
+
+    @njit
+    def exp2(x, scale, out):
+        for i in range(len(x)):
+            out[i] = exp2_of_product(x[i], scale)
+
+    for dtype, smallest in ((np.float32, -125), (np.float64, -1021)):
+        x = np.linspace(smallest, 0, 20_001).astype(dtype)
+        out = np.empty_like(x)
+        exp2(x, dtype(1), out)
+        truth = np.exp2(x.astype(np.longdouble))
+        assert np.max(np.abs(out - truth) / truth) < 2 * np.finfo(dtype).eps
+        special = np.array([0.0, -np.inf, np.nan, 4 * smallest], dtype)
+        out = np.empty_like(special)
+        exp2(special, dtype(1), out)
+        np.testing.assert_array_equal(out, np.array([1, 0, np.nan, 0], dtype))
