@@ -52,6 +52,11 @@ def cluster():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", folder)
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_prestart_worker_first_driver", "0")
+        patch.setenv("RAY_raylet_start_wait_time_s", str(WAIT_SECONDS))  # a node without its agents ends itself
+        patch.setenv("RAY_worker_register_timeout_seconds", str(WAIT_SECONDS))
+        patch.setenv("RAY_agent_register_timeout_ms", str(1000 * WAIT_SECONDS))
+        patch.setattr(ray._private.services, "get_node", patient(ray._private.services.get_node))
         started = Cluster()
         try:
             add_node(started)
@@ -62,14 +67,26 @@ def cluster():
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def add_node(cluster, attempts=3):
-    """Adds a node of one CPU. Ray gives a node 30 seconds to start, which a busy machine can miss."""
-    try:
-        return cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20, include_dashboard=False)
-    except Exception as error:
-        if attempts == 1 or "timed out during startup" not in str(error):
-            raise
-        return add_node(cluster, attempts - 1)
+def patient(get_node):
+    """Ray gives a node 30 seconds to start, which a busy machine can miss; here its question waits for the answer."""
+
+    def get_started_node(*arguments):
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            try:
+                return get_node(*arguments)
+            except RuntimeError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    return get_started_node
+
+
+def add_node(cluster):
+    node = cluster.add_node(wait=False, num_cpus=1, object_store_memory=80 * 2**20, include_dashboard=False)
+    cluster.wait_for_nodes(timeout=WAIT_SECONDS)
+    return node
 
 
 def folders(folder, data):
