@@ -55,9 +55,8 @@ def forward(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -
     return losses.to(scores.dtype), kth_score, (by_tail * share).to(dtype), index, by_head * share
 
 
-def backward(scores: Tensor, state: tuple[Tensor, ...], grad_loss: Tensor, k: int, tau: float) -> Tensor:
+def backward(scores: Tensor, state: RowState, grad_loss: Tensor, k: int, tau: float) -> Tensor:
     """Derivatives by the scores, (N, C): a polynomial for the tail, and k + 1 others put in place."""
-    state = RowState(*state)
     coefficients = (state.tail * grad_loss).unsqueeze(2)  # (k, N, 1)
     gradient = torch.empty_like(scores, memory_format=torch.contiguous_format)
     for rows, (u, spare) in blocks(scores, 2, state.tail.dtype):

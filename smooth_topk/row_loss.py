@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from . import eager
-from .fused import triton_backend
+from .fused import numba_backend, triton_backend
 from .symmetric_polynomials import pivot
 
 HALF = (torch.float16, torch.bfloat16)
@@ -58,6 +58,8 @@ def _backend(scores: Tensor, k: int, fused: bool):
     """The module whose `forward` and `backward` are exact for this k, or None where only positive sums are."""
     if fused and triton_backend.supports(scores, k):
         return triton_backend
+    if fused and not torch.compiler.is_compiling() and numba_backend.supports(scores, k):
+        return numba_backend
     return eager if eager.working_dtype(scores.dtype, k) else None
 
 
@@ -88,7 +90,7 @@ class _TracedRowLoss(torch.autograd.Function):
         if backend is None:
             gradient = composed_backward(scores, labels, grad_loss, k, tau, margin)
         else:
-            gradient = backend.backward(scores, state, grad_loss, k, tau)
+            gradient = backend.backward(scores, eager.RowState(*state), grad_loss, k, tau)
         return gradient, None, None, None, None, None
 
 
