@@ -28,9 +28,14 @@ def is_available() -> bool:
 
 
 def supports(scores: Tensor, k: int) -> bool:
-    """Whether the kernels take these scores: on the CPU, float32 or float64, and a k that eager.py takes too."""
+    """Whether the kernels take these scores: on the CPU, float32 or float64, and a k that eager.py takes too.
+
+    The kernels need an address, which neither the tensors of a compiler nor other stand-ins have.
+    """
+    if not NUMBA_INSTALLED or torch.compiler.is_compiling() or type(scores) not in (Tensor, torch.nn.Parameter):
+        return False
     fits = scores.device.type == "cpu" and scores.dtype in eager.FLOAT64_LIMIT
-    return NUMBA_INSTALLED and fits and eager.working_dtype(scores.dtype, k) is not None
+    return fits and eager.working_dtype(scores.dtype, k) is not None
 
 
 def forward(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -> tuple[Tensor, ...]:

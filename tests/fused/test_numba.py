@@ -9,6 +9,7 @@ import threading
 import pytest
 import torch
 from reference import reference_gradient, reference_loss, relative_error
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from smooth_topk import eager
 from smooth_topk.fused import numba_backend
@@ -233,6 +234,8 @@ def test_only_what_the_kernels_can_do_is_supported():
     assert not numba_backend.supports(torch.zeros(1, 50, dtype=torch.float64), 17)
     assert not numba_backend.supports(torch.zeros(1, 50, dtype=torch.bfloat16), 5)
     assert not numba_backend.supports(torch.zeros(1, 50, device="meta"), 5)
+    with FakeTensorMode():
+        assert not numba_backend.supports(torch.zeros(1, 50), 5)
 
 
 def test_importing_the_package_does_not_import_numba():
