@@ -41,7 +41,7 @@ from smooth_topk.study.recorded_scores import read_scores
 
 QUICK = benchmarks.Settings(
     sizes=(100, 1000, 10_000), paper_sizes=(100, 1000), peer_sizes=(1000,), large=10_000,
-    ks=(1, 5, 20, 50), taus=(1.0,), threads=benchmarks.Settings.threads[-1:],
+    ks=(1, 5, 20), taus=(1.0,), threads=benchmarks.Settings.threads[-1:],
     models=("small",), rounds=3, sample_seconds=0.03, budget=1.0,
     algorithms=("cross_entropy", "summation", "divide_and_conquer", "divide_and_conquer_autograd", "pivot",
                 "fused_numba", "fused_triton"),

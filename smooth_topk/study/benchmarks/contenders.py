@@ -21,7 +21,7 @@ from smooth_topk import row_loss, smooth_topk_loss
 Loss = Callable[..., Tensor]
 PAPER = ("summation", "divide_and_conquer", "divide_and_conquer_autograd")
 BACKENDS = ("numba", "triton")
-OURS = ("pivot", "pivot_compiled", *(f"fused_{name}" for name in BACKENDS))
+OURS = ("pivot", *(f"fused_{name}" for name in BACKENDS))
 
 
 def find_contenders(device: torch.device | str = "cpu") -> tuple[dict[str, Loss], dict[str, str]]:

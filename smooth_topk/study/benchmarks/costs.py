@@ -22,6 +22,7 @@ from smooth_topk.study.tables.errors import largest_relative_error
 
 BASELINE = "cross_entropy"
 BOTH = "forward+backward"
+LARGE_K = 32  # beyond, sums of positive numbers take seconds for a batch of 256
 ENOUGH_MEMORY = 16e9  # bytes for divide and conquer by autograd, 256 x 100,000
 
 
@@ -94,8 +95,8 @@ def measure_k_sweep(settings: Settings, n: int = 1000) -> pd.DataFrame:
     rows = []
     for k in settings.track(settings.ks):
         names = [BASELINE, "pivot", *(f"fused_{name}" for name in BACKENDS if is_fused(name, settings.device, k))]
-        fixed = {"direction": BOTH, "n": n, "batch": settings.batch, "k": k, "tau": 1.0}
-        fixed["threads"] = max(settings.threads)
+        batch = settings.batch if k <= LARGE_K else settings.large_batch
+        fixed = {"direction": BOTH, "n": n, "batch": batch, "k": k, "tau": 1.0, "threads": max(settings.threads)}
         rows += _timed_rows(settings, settings.contenders(names), fixed, both_call, with_errors=True)
     return pd.DataFrame(rows)
 
@@ -140,7 +141,7 @@ def _by_size(settings: Settings, names: Sequence[str], direction: str, make_call
     for n in settings.track(settings.paper_sizes):
         scarce = settings.device == "cpu" and psutil.virtual_memory().available < ENOUGH_MEMORY
         batch = settings.large_batch if n >= settings.large and scarce else settings.batch
-        losses = settings.contenders([name for name in names if name != "pivot_compiled" or n >= 1000])
+        losses = settings.contenders(names)
         fixed = {"direction": direction, "n": n, "batch": batch, "k": settings.k, "tau": 1.0}
         fixed["threads"] = max(settings.threads)
         rows += _timed_rows(settings, losses, fixed, make_call)

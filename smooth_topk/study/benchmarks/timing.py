@@ -45,8 +45,10 @@ class Sampler:
     def warm_up(self, sample_seconds: float) -> None:
         """Runs it until caches and compilers are done, and finds how often a sample repeats it."""
         self._loop(1)
-        seconds = self._loop(1)
-        if seconds < sample_seconds:
+        self.sample()
+        (seconds,) = self.quiet + self.disturbed
+        if seconds < sample_seconds:  # too short for a sample: only its length was asked for
+            self.quiet, self.disturbed = [], []
             seconds = min(seconds, self._loop(3) / 3)
             self.repeats = max(1, round(sample_seconds / max(seconds, 1e-7)))
 
@@ -113,7 +115,8 @@ def interleave(
             samplers[name].sample()
         after_round()
         enough = all(len(sampler.quiet) >= rounds for sampler in samplers.values())
-        late = time.perf_counter() - start > budget and number + 1 >= min(rounds, FEWEST)
+        fewest = min(len(sampler.quiet) + len(sampler.disturbed) for sampler in samplers.values())
+        late = time.perf_counter() - start > budget and fewest >= min(rounds, FEWEST)
         if enough or late:
             break
     return {name: sampler.timing() for name, sampler in samplers.items()}
