@@ -105,7 +105,7 @@ right.label_outer()
 for grouping in ("superclass", "index_blocks"):
     chosen = noise["laptop"]
     chosen = chosen[(chosen["noise_grouping"] == grouping) | (chosen["noise_level"] == 0)]
-    display(tables.show(tables.gain_table(chosen)))  # noqa: F821 - a name of every notebook
+    display(tables.show(tables.gain_table(chosen)))
 
 # %%
 tables.show(tables.drop_table(noise["laptop"]))
@@ -145,7 +145,7 @@ def show_speed(direction):
     found = evidence.measurements(["algorithm", "direction", "n", "seconds"], direction=direction, k=5)
     for part in found or [pd.DataFrame(columns=["algorithm", "direction", "n", "seconds"])]:
         print(evidence.where_and_when(part) if len(part) else "ours: not run")
-        display(tables.show(tables.speed_table(part, direction)))  # noqa: F821
+        display(tables.show(tables.speed_table(part, direction)))
 
 
 show_speed("forward")
@@ -163,7 +163,7 @@ show_speed("backward")
 columns = ["algorithm", "dtype", "tau", "stable"]
 for part in evidence.measurements(columns) or [pd.DataFrame(columns=columns)]:
     print(evidence.where_and_when(part) if len(part) else "ours: not run")
-    display(tables.show(tables.stability_table(part)))  # noqa: F821
+    display(tables.show(tables.stability_table(part)))
 
 # %% [markdown]
 # ## Figure 2 and Table 6: temperature

@@ -61,9 +61,7 @@ def prepare_imagenet(origin: Path | None, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for part in imagenet.FOLDERS.values():
             if not (origin / part).is_dir():
-                raise FileNotFoundError(
-                    f"{origin / part} is missing; --from takes a folder with train/ and val/."
-                )
+                raise FileNotFoundError(f"{origin / part} is missing; --from takes a folder with train/ and val/.")
             if not (folder / part).exists():
                 (folder / part).symlink_to((origin / part).resolve(), target_is_directory=True)
     source = imagenet.load(folder)

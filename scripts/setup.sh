@@ -11,7 +11,7 @@ command -v "$python" >/dev/null || fail "No $python on PATH: install Python 3.11
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "Python 3.11 or newer is needed, $("$python" --version) was found: set PYTHON."
 "$python" -c 'import venv, ensurepip' 2>/dev/null || fail "Python's venv module is missing: on Debian, apt-get install python3-venv."
 
-wanted=$(cat requirements.lock pyproject.toml | "$python" -c 'import hashlib, sys; print(sys.version, hashlib.sha256(sys.stdin.buffer.read()).hexdigest())')
+wanted=$("$python" -c 'import hashlib, sys; print(sys.version, hashlib.sha256(sys.stdin.buffer.read()).hexdigest())' < requirements.lock)
 if [ "$(cat .venv/complete 2>/dev/null || true)" != "$wanted" ]; then
     say "Making .venv from requirements.lock (a few minutes, once)"
     rm -rf .venv

@@ -1,10 +1,12 @@
 """The grid on a real Ray cluster of two nodes on this machine."""
 
 import contextlib
+import inspect
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +28,7 @@ SIX = [
     for loss in ("cross_entropy", "smooth", "hard")
     for seed in (0, 1)
 ]
+AGENT_PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port")
 WAIT_SECONDS = 300  # for Ray to start its workers; a hang must end as a failure
 
 
@@ -53,10 +56,11 @@ def cluster():
         patch.setenv("RAY_TMPDIR", folder)
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_prestart_worker_first_driver", "0")
-        patch.setenv("RAY_raylet_start_wait_time_s", str(WAIT_SECONDS))  # a node without its agents ends itself
         patch.setenv("RAY_worker_register_timeout_seconds", str(WAIT_SECONDS))
         patch.setenv("RAY_agent_register_timeout_ms", str(1000 * WAIT_SECONDS))
-        patch.setattr(ray._private.services, "get_node", patient(ray._private.services.get_node))
+        services = ray._private.services
+        patch.setattr(services, "get_node", patient(services.get_node))
+        patch.setattr(services, "start_raylet", without_metrics(services.start_raylet))
         started = Cluster()
         try:
             add_node(started)
@@ -83,10 +87,30 @@ def patient(get_node):
     return get_started_node
 
 
+def without_metrics(start_raylet):
+    """A node ends itself when its agents need 15 seconds to name their ports; here they are known: none, or -1."""
+
+    def start(*arguments, **options):
+        node = inspect.signature(start_raylet).bind(*arguments, **options).arguments
+        for name in AGENT_PORTS:
+            ray._raylet.persist_port(node["session_dir"], node["node_id"], name, -1)
+        return start_raylet(*arguments, **options)
+
+    return start
+
+
 def add_node(cluster):
-    node = cluster.add_node(wait=False, num_cpus=1, object_store_memory=80 * 2**20, include_dashboard=False)
+    """Adds a node of one CPU."""
+    options = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+    node = cluster.add_node(wait=False, runtime_env_agent_port=free_port(), **options)
     cluster.wait_for_nodes(timeout=WAIT_SECONDS)
     return node
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("", 0))
+        return found.getsockname()[1]
 
 
 def folders(folder, data):
