@@ -336,9 +336,9 @@ for name, loss in (("20 lines", pivot_loss), ("package", package)):
 #
 # ## Newton's identities, and when they are safe
 #
-# The loop over the tail takes $n$ steps one after the other. The package takes one pass instead: it sums the powers
-# $p_m = \sum_i u_i^m$ and gets the polynomials from $m \, \varepsilon_m = \sum_{r=1}^{m} (-1)^{r-1} \varepsilon_{m-r}
-# \, p_r$.
+# The loop over the tail takes $n$ steps one after the other. In plain torch the package takes one pass instead
+# (`eager.py`): it sums the powers $p_m = \sum_i u_i^m$ and gets the polynomials from $m \, \varepsilon_m =
+# \sum_{r=1}^{m} (-1)^{r-1} \varepsilon_{m-r} \, p_r$.
 
 
 # %%
@@ -366,7 +366,7 @@ def forced_error(k, extra, dtype):
     zero, ones = torch.zeros(samples, dtype=torch.long), torch.ones(samples, dtype=torch.float64)
     with patch.object(eager, "working_dtype", return_value=dtype):
         _, *state = eager.forward(few, zero, k, 10.0, margin)
-        gradient = eager.backward(few, state, ones, k, 10.0)
+        gradient = eager.backward(few, eager.RowState(*state), ones, k, 10.0)
     return tables.largest_relative_error(gradient, exact_loss(few, zero, k=k, tau=10.0, margin=margin)[1])
 
 
@@ -382,7 +382,7 @@ lost = pd.DataFrame(rows, columns=["k", "arithmetic", "gradient_error"])
 ax = figures.error_curves(lost, x="k", error="gradient_error", curves="arithmetic")
 
 # %% [markdown]
-# In the worst case the error grows like $2^k$; with many classes it hardly grows. The package does not look at the
+# In the worst case the error grows like $2^k$; with many classes it hardly grows. `eager.py` does not look at the
 # data to decide. It chooses by $k$ alone: plain float32 up to $k = 8$, float64 for the tail up to $k = 32$, and
 # beyond that the tree of positive numbers.
 
