@@ -216,11 +216,11 @@ def corrections(k):
     """log(S_k / S_{k-1}) of each sample over a grid of temperatures."""
     grid = np.logspace(-4, 2, 25)
     others = scores.scatter(1, labels[:, None], -torch.inf)
-    curves = []
-    for value in grid:
-        S, _ = pivot.scaled_sigmas(others, k, 1 / (k * value))
-        curves.append(pd.DataFrame({"tau": value, "sample": range(samples), "correction": torch.log(S[k] / S[k - 1])}))
-    return pd.concat(curves)
+    S, _ = pivot.scaled_sigmas(torch.cat([others / (k * value) for value in grid]), k)
+    correction = torch.log(S[k] / S[k - 1])
+    return pd.DataFrame(
+        {"tau": grid.repeat(samples), "sample": [*range(samples)] * len(grid), "correction": correction}
+    )
 
 
 # %%
