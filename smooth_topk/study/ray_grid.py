@@ -1,7 +1,7 @@
 """Runs on a Ray cluster, one task a run; needs the extra `cluster`.
 
 Every node needs the package and the data, at the same path. The folder of the checkpoints must be one that all nodes
-share: then the run of a lost node goes on elsewhere from its last checkpoint, else it starts again. Finished runs
+share: then a run whose worker was killed goes on from its last checkpoint wherever Ray tries it again. Finished runs
 return their rows to the driver, which alone writes runs.csv and epochs.csv.
 """
 
