@@ -6,6 +6,7 @@ from importlib import metadata
 from pathlib import Path
 
 import matplotlib as mpl
+import matplotlib.style
 import pandas as pd
 import torch
 
