@@ -54,9 +54,8 @@ def recorded(section):
     table = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["algorithm", "direction", "n", "seconds"])
     where = evidence.where_and_when(table) if len(table) else "not recorded"
     if len(table) and "quiet" in table:
-        where += (
-            f" {int(table['dropped'].sum())} of {int((table['samples'] + table['dropped']).sum())} samples dropped."
-        )
+        dropped, counted = table["dropped"].sum(), table["samples"].sum()
+        where += f". {dropped} of {dropped + counted} samples dropped."
         where += "" if table["quiet"].all() else " The machine was busy: some rows count disturbed samples."
     print(f"{path.name}: {where}")
     return table
@@ -173,8 +172,7 @@ assert peaks["pivot"] <= 2 * peaks["cross_entropy"]
 
 # %%
 exponents = recorded("exponents")
-shown = ["algorithm", "variable", "exponent", "smallest", "largest", "points"]
-tables.show(exponents.reindex(columns=shown).set_index("algorithm"))
+tables.show(tables.exponent_table(exponents))
 
 # %%
 sweep = recorded("k_sweep")

@@ -3,6 +3,8 @@
 import time
 from dataclasses import replace
 
+import matplotlib as mpl
+import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 import torch
@@ -10,9 +12,10 @@ from reference import reference_gradient, reference_loss
 from torch.nn import functional as F
 
 from smooth_topk import smooth_topk_loss
-from smooth_topk.study import benchmarks, exact, ten_crops
+from smooth_topk.study import benchmarks, exact, figures, tables, ten_crops
 from smooth_topk.study.benchmarks import contenders, stability, timing
 
+mpl.use("agg")
 TINY = benchmarks.Settings(
     sizes=(20,), paper_sizes=(20,), peer_sizes=(20,), ks=(1, 3), taus=(1.0,), threads=(1,), models=("small",),
     batch=4, rounds=1, sample_seconds=1e-4, budget=0.0,
@@ -228,3 +231,56 @@ def test_one_crop_is_the_central_one_and_marginals_of_one_class_are_the_softmax(
     answers = ten_crops.crop_answers(scores, k=1)
     assert torch.equal(answers["one crop"], scores[:, 4].double())
     torch.testing.assert_close(answers["ten crops, top-1 marginals averaged"], answers[ten_crops.BASELINE])
+
+
+def test_the_tables_of_costs_show_ratios_and_say_what_was_not_run():
+    times = pd.DataFrame(
+        [
+            ("cross_entropy", 100, 1.0, 1.0, float("nan")),
+            ("pivot", 100, 12.0, 12.0, 3e-8),
+            ("pivot", 1000, 2.5, 2.5, 5e-8),
+        ],
+        columns=["algorithm", "n", "seconds", "ratio", "gradient_error"],
+    ).assign(threads=2, tau=1.0)
+    table = tables.cost_table(times)
+    assert table.loc[(2, 1.0, "pivot")].tolist() == ["12 s (12x)", "2.5 s (2.5x)", "5e-08"]
+    assert table.loc[(2, 1.0, "cross entropy"), "n = 1,000"] == "not run"
+
+
+def test_the_table_of_memory_names_the_batch():
+    memory = pd.DataFrame({"algorithm": ["pivot"], "n": [1000], "batch": [256], "peak_bytes": [1.6e6], "ratio": [0.52]})
+    assert tables.memory_table(memory).loc["pivot", "n = 1,000, batch 256"] == "1.6 MB (0.52x)"
+
+
+def test_the_table_of_exponents_names_their_range():
+    fits = pd.DataFrame(
+        {
+            "algorithm": "pivot",
+            "variable": ["n", "k"],
+            "exponent": [0.98, 0.5],
+            "smallest": 1,
+            "largest": [100_000, 100],
+        }
+    )
+    assert tables.exponent_table(fits).loc["pivot"].tolist() == ["0.98 (1 to 100,000)", "0.50 (1 to 100)"]
+
+
+def test_the_table_of_training_steps_has_one_row_a_network():
+    table = tables.training_step_table(benchmarks.measure_training_step(TINY))
+    assert table.index.tolist() == ["small, 128 images of 32 x 32"]
+    assert table["the loss alone adds"].iloc[0].endswith(" %")
+
+
+@pytest.mark.parametrize("name", ["cost_table", "memory_table", "exponent_table", "training_step_table"])
+def test_a_table_of_costs_without_rows_says_not_recorded(name):
+    assert getattr(tables, name)(pd.DataFrame()).index.tolist() == ["not recorded"]
+
+
+def test_the_figures_of_costs_draw_times_of_one_sample_and_multiples_of_the_scores():
+    times = pd.DataFrame({"algorithm": "pivot", "n": [10, 100], "batch": [4, 2], "seconds": [4.0, 8.0], "k": [1, 2]})
+    left, _ = figures.speed_figure(times)
+    assert left.lines[0].get_ydata().tolist() == [1, 4]
+    assert figures.k_sweep_figure(times).lines[0].get_ydata() == pytest.approx([1e6, 4e6])
+    memory = pd.DataFrame({"algorithm": ["pivot"], "n": [100], "batch": [2], "peak_bytes": [1600]})
+    assert figures.memory_figure(memory).lines[0].get_ydata().tolist() == [2]
+    plt.close("all")

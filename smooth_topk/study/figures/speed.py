@@ -23,13 +23,15 @@ def speed_figure(times: pd.DataFrame, *, baseline: str | None = None, axes: tupl
     """Draws time, and its ratio to a baseline, against the number of classes, both on log scales.
 
     Args:
-        times: columns algorithm, n, seconds; repeated measurements give their median.
+        times: columns algorithm, n, seconds; repeated measurements give their median. Where there is a column batch,
+            which may differ from size to size, the time is that of one sample.
         baseline: the algorithm that the ratios are taken to; default the first in the table.
 
     Returns:
         The axes of the times and those of the ratios.
     """
     left, right = axes or new_axes(ncols=2, figsize=(9.6, 3.8))
+    times, unit = _per_sample(times)
     medians = times.groupby(["algorithm", "n"], sort=False)["seconds"].median().unstack("algorithm").sort_index()
     baseline = baseline or times["algorithm"].iloc[0]
     if baseline not in medians:
@@ -40,7 +42,7 @@ def speed_figure(times: pd.DataFrame, *, baseline: str | None = None, axes: tupl
         left.plot(seconds.index, seconds, label=name.replace("_", " "), **look)
         ratio = (medians[name] / medians[baseline]).dropna()
         right.plot(ratio.index, ratio, **look)
-    left.set(xscale="log", yscale="log", xlabel="number of classes n", ylabel="time (s)")
+    left.set(xscale="log", yscale="log", xlabel="number of classes n", ylabel=f"{unit} (s)")
     right.set(xscale="log", yscale="log", xlabel="number of classes n", ylabel=f"time ÷ {baseline.replace('_', ' ')}")
     left.legend()
     return left, right
@@ -50,14 +52,15 @@ def k_sweep_figure(times: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draws time against k on log scales; cross-entropy, which has no k, is a level line.
 
     Args:
-        times: columns algorithm, k, seconds.
+        times: columns algorithm, k, seconds; with a column batch, the time is that of one sample.
     """
     ax = new_axes(ax)
+    times, unit = _per_sample(times)
     medians = times.groupby(["algorithm", "k"], sort=False)["seconds"].median().unstack("algorithm").sort_index()
     for name, look in looks_of_algorithms(times["algorithm"].unique()).items():
         seconds = medians[name].dropna()
-        ax.plot(seconds.index, 1000 * seconds, label=name.replace("_", " "), **look)
-    ax.set(xscale="log", yscale="log", xlabel="k", ylabel="time (ms)")
+        ax.plot(seconds.index, 1e6 * seconds, label=name.replace("_", " "), **look)
+    ax.set(xscale="log", yscale="log", xlabel="k", ylabel=f"{unit} (µs)")
     ax.legend()
     return ax
 
@@ -76,6 +79,12 @@ def memory_figure(memory: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.set(xscale="log", yscale="log", xlabel="number of classes n", ylabel="peak memory ÷ scores")
     ax.legend()
     return ax
+
+
+def _per_sample(times: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    if "batch" not in times:
+        return times, "time"
+    return times.assign(seconds=times["seconds"] / times["batch"]), "time a sample"
 
 
 def looks_of_algorithms(names) -> dict[str, dict]:

@@ -10,7 +10,7 @@ from smooth_topk.study.tables.paper import paper_facts, paper_table
 from smooth_topk.study.tables.settings import settings_table
 from smooth_topk.study.tables.show import show
 from smooth_topk.study.tables.speed import speed_table, stability_table
-from smooth_topk.study.tables.speed_costs import cost_table, memory_table, training_step_table
+from smooth_topk.study.tables.speed_costs import cost_table, exponent_table, memory_table, training_step_table
 from smooth_topk.study.tables.ten_crops import ten_crop_table
 from smooth_topk.study.tables.training import margin_table, noise_table, size_name, small_data_table, temperature_table
 
@@ -21,6 +21,7 @@ __all__ = [
     "early_stopping_table",
     "error_table",
     "errors_of",
+    "exponent_table",
     "gain_table",
     "largest_relative_error",
     "loss_table",

@@ -17,7 +17,7 @@ def cost_table(times: pd.DataFrame, columns: str = "n") -> pd.DataFrame:
     if times.empty:
         return pd.DataFrame({NOT_RUN: [NOT_RUN]}, index=pd.Index(["not recorded"], name="algorithm"))
     times = times.assign(
-        cell=[f"{seconds_text(s)} s ({r:.2g}x)" for s, r in zip(times.seconds, times.ratio, strict=True)]
+        cell=[f"{seconds_text(s)} s ({ratio_text(r)})" for s, r in zip(times.seconds, times.ratio, strict=True)]
     )
     index = [name for name in ("threads", "tau", "algorithm") if name in times]
     order = times[index].drop_duplicates()
@@ -32,6 +32,16 @@ def cost_table(times: pd.DataFrame, columns: str = "n") -> pd.DataFrame:
     return cells.where(cells.notna(), NOT_RUN).rename(index=lambda name: str(name).replace("_", " "), level="algorithm")
 
 
+def ratio_text(ratio: float) -> str:
+    """Returns a ratio with two digits or all before the point.
+
+    Example:
+        >>> ratio_text(1.234), ratio_text(0.352), ratio_text(181.3)
+        ('1.2x', '0.35x', '181x')
+    """
+    return f"{ratio:.0f}x" if ratio >= 10 else f"{ratio:.2g}x"
+
+
 def memory_table(memory: pd.DataFrame) -> pd.DataFrame:
     """Returns the peak of the memory and its ratio to cross-entropy's, by algorithm and n.
 
@@ -40,7 +50,10 @@ def memory_table(memory: pd.DataFrame) -> pd.DataFrame:
     """
     if memory.empty:
         return pd.DataFrame({NOT_RUN: [NOT_RUN]}, index=pd.Index(["not recorded"], name="algorithm"))
-    text = [f"{size / 1e6:.3g} MB ({ratio:.2g}x)" for size, ratio in zip(memory.peak_bytes, memory.ratio, strict=True)]
+    text = [
+        f"{size / 1e6:.3g} MB ({ratio_text(ratio)})"
+        for size, ratio in zip(memory.peak_bytes, memory.ratio, strict=True)
+    ]
     memory = memory.assign(
         cell=text, column=[f"n = {n:,}, batch {b}" for n, b in zip(memory.n, memory.batch, strict=True)]
     )
@@ -48,6 +61,21 @@ def memory_table(memory: pd.DataFrame) -> pd.DataFrame:
     cells = cells.reindex(index=memory["algorithm"].unique(), columns=memory["column"].unique())
     cells.columns.name = None
     return cells.where(cells.notna(), NOT_RUN).rename(index=lambda name: name.replace("_", " "))
+
+
+def exponent_table(exponents: pd.DataFrame) -> pd.DataFrame:
+    """Returns the fitted exponents by algorithm, with the range they were fitted on.
+
+    Args:
+        exponents: columns algorithm, variable, exponent, smallest, largest.
+    """
+    if exponents.empty:
+        return pd.DataFrame({NOT_RUN: [NOT_RUN]}, index=pd.Index(["not recorded"], name="algorithm"))
+    rows: dict[str, dict[str, str]] = {}
+    for fit in exponents.itertuples():
+        span = f"{fit.smallest:,} to {fit.largest:,}"
+        rows.setdefault(fit.algorithm.replace("_", " "), {})[f"in {fit.variable}"] = f"{fit.exponent:.2f} ({span})"
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("algorithm").fillna(NOT_RUN)
 
 
 def training_step_table(steps: pd.DataFrame) -> pd.DataFrame:
