@@ -22,6 +22,7 @@ writes its own file when it is done: a stopped benchmark keeps what it has, and 
 import argparse
 import io
 import sys
+import time
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -46,11 +47,12 @@ QUICK = benchmarks.Settings(
     algorithms=("cross_entropy", "summation", "divide_and_conquer", "divide_and_conquer_autograd", "pivot",
                 "fused_numba", "fused_triton"),
 )  # fmt: skip
-TIMED = {
-    "forward": benchmarks.measure_forward,
-    "backward": benchmarks.measure_backward,
+QUICK_SECONDS = 40  # after which --quick starts no further section
+TIMED = {  # what matters most first
     "loss": benchmarks.measure_loss,
     "memory": benchmarks.measure_memory,
+    "forward": benchmarks.measure_forward,
+    "backward": benchmarks.measure_backward,
     "k_sweep": benchmarks.measure_k_sweep,
     "training_step": benchmarks.measure_training_step,
     "peers": benchmarks.measure_peers,
@@ -68,9 +70,13 @@ def main(arguments: list[str] | None = None) -> int:
         "date": datetime.now().astimezone().date().isoformat(),
         "profile": "quick" if options.quick else "full",
     }
+    started = time.monotonic()
     try:
         say_what_is_missing(options.device, options.quick)
-        for name in options.only:
+        for name in options.only or SECTIONS:
+            if options.quick and not options.only and time.monotonic() - started > QUICK_SECONDS:
+                print(f"-- {name} is skipped, the minute is nearly over: --quick --only {name} measures it.")
+                continue
             table = run_section(name, replace(settings, track=partial(tqdm, desc=name)), options.quick)
             if table is not None:
                 save(table.assign(**common), folder / file_name(name))
@@ -85,7 +91,7 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds, nothing compiled")
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS, metavar="SECTION")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, metavar="SECTION")
     parser.add_argument("--output", type=Path, help="folder of the results (default: book/results)")
     options = parser.parse_args(arguments)
     if options.device.startswith("cuda") and not torch.cuda.is_available():
@@ -111,7 +117,7 @@ def run_section(name: str, settings: benchmarks.Settings, quick: bool) -> pd.Dat
     if name == "runner":
         return benchmarks.measure_runner(**({"rounds": 3, "grid_rounds": 1} if quick else {}), track=settings.track)
     if name == "accuracy":
-        sizes = {"sizes": ((1, 2), (3, 40), (5, 100))} if quick else {}
+        sizes = {"sizes": ((1, 2), (3, 40)), "taus": (1.0, 0.1, 1e-4)} if quick else {}
         return benchmarks.worst_errors(benchmarks.accuracy_grid(track=settings.track, **sizes))
     recorded = read_scores()
     if recorded is None:

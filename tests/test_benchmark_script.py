@@ -48,6 +48,13 @@ def test_a_stopped_benchmark_keeps_the_sections_that_are_done(tmp_path, seconds_
     assert "sections that are done" in capsys.readouterr().err
 
 
+def test_a_quick_benchmark_skips_what_no_longer_fits_into_its_minute(tmp_path, seconds_only, monkeypatch, capsys):
+    monkeypatch.setattr(benchmark, "QUICK_SECONDS", -1)
+    assert benchmark.main(["--quick", "--output", str(tmp_path)]) == 0
+    assert not list(tmp_path.iterdir())
+    assert "loss is skipped, the minute is nearly over: --quick --only loss" in capsys.readouterr().out
+
+
 def test_the_picture_is_drawn_from_the_recorded_times(tmp_path):
     times = pd.DataFrame({"algorithm": ["cross_entropy", "pivot"], "n": 100, "seconds": [1.0, 2.0]})
     assert b"<svg" in benchmark.picture(times)
