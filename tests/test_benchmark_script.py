@@ -52,7 +52,7 @@ def test_a_quick_benchmark_skips_what_no_longer_fits_into_its_minute(tmp_path, s
     monkeypatch.setattr(benchmark, "QUICK_SECONDS", -1)
     assert benchmark.main(["--quick", "--output", str(tmp_path)]) == 0
     assert not list(tmp_path.iterdir())
-    assert "loss is skipped, the minute is nearly over: --quick --only loss" in capsys.readouterr().out
+    assert "loss is skipped, it does not fit into the minute: --quick --only loss" in capsys.readouterr().out
 
 
 def test_the_picture_is_drawn_from_the_recorded_times(tmp_path):
