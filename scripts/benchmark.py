@@ -159,7 +159,7 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     """The columns that differ from run to run, without the machine's."""
     if {"loss_error_at", "gradient_error_at"} <= set(table):
         return table.loc[table.groupby(["algorithm", "dtype"])["gradient_error"].idxmax()].iloc[:, :8]
-    hidden = {*describe_machine(), "date", "profile", "low", "high", "direction", "quiet"}
+    hidden = {*describe_machine(), "date", "profile", "low", "high", "direction"}
     return table[[name for name in table if name not in hidden]]
 
 
