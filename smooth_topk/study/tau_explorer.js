@@ -335,7 +335,7 @@ class ScoreBars {
     const moves = { ArrowUp: 0.1, ArrowRight: 0.1, ArrowDown: -0.1, ArrowLeft: -0.1, PageUp: 1, PageDown: -1, Home: -Infinity, End: Infinity };
     if (!(event.key in moves)) return;
     event.preventDefault();
-    this.setScore(i, this.scores[i] + moves[event.key]);
+    this.setScore(i, (score) => score + moves[event.key]);
   }
 
   #grab(event, node, i) {
@@ -346,7 +346,7 @@ class ScoreBars {
     const { y } = this.axes;
     const offset = event.clientY - (this.svg.getBoundingClientRect().top + y(this.scores[i]));
     const perPixel = y(0) - y(1);
-    const move = (moved) => this.setScore(i, (y(0) - (moved.clientY - box.top - offset)) / perPixel);
+    const move = (moved) => this.setScore(i, () => (y(0) - (moved.clientY - box.top - offset)) / perPixel);
     const release = () => {
       node.removeEventListener("pointermove", move);
       ["pointerup", "pointercancel"].forEach((name) => node.removeEventListener(name, release));
@@ -413,10 +413,11 @@ export function render({ model, el }) {
     Object.entries(values).forEach(([name, value]) => model.set(name, value));
     model.save_changes();
   };
-  const setScore = (i, score) => {
+  // What is drawn may be a key behind the model, so a step starts from the model's score.
+  const setScore = (i, next) => {
     const scores = [...model.get("scores")];
     const limit = Math.max(SCORE_LIMIT, ...scores.map(Math.abs));
-    scores[i] = Number(Math.min(Math.max(score, -limit), limit).toFixed(2));
+    scores[i] = Number(Math.min(Math.max(next(scores[i]), -limit), limit).toFixed(2));
     set({ scores });
   };
 
