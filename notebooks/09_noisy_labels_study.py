@@ -188,7 +188,7 @@ assert (finished["validation_top5"] >= finished["last_validation_top5"]).all()  
 # ## Recorded on CIFAR-100
 #
 # What the profiles `laptop` and `paper` left in `book/results`, whichever profile ran above. `laptop` trains a small
-# net on 5,000 images for 64 epochs, few images and many epochs, so that noise can be memorised on a CPU. The paper's
+# net on 5,000 images for 24 epochs without flips and crops, so that noise can be memorised on a CPU. The paper's
 # network on all images needs a GPU server.
 
 # %%
@@ -210,7 +210,7 @@ axes = figures.noise_curves(evidence.epochs_of(recorded), recorded, noise_level=
 # Each loss has a rate of its own. Half and twice that rate, at $p = 0.8$ and one seed, judged on validation data:
 
 # %%
-search = chosen(configs.noise_rate_search("laptop")) if profile == "laptop" else configs.noise_rate_search("laptop")
+search = chosen(configs.noise_search("laptop")) if profile == "laptop" else configs.noise_search("laptop")
 tried = evidence.run_missing(search, profile) if profile == "laptop" else evidence.recorded_runs(search)
 tables.show(tables.loss_table(tried, {"validation_top5": "validation top-5 (%)"}))
 

@@ -178,7 +178,7 @@ def test_a_recorded_run_of_a_study_appears_with_its_machine_beside_the_papers_nu
     text = book_results.results_page(tmp_path)
     noise = text[text.index("## Tables 1 and 9") : text.index("## Table 2")]
     assert "43.21, 1 seed" in noise
-    assert "Ours: cifar100, small, 64 epochs" in noise
+    assert "Ours: cifar100, small, 24 epochs" in noise
     assert "A processor" in noise
 
 

@@ -13,7 +13,8 @@ __all__ = [
     "PROFILES",
     "RunConfig",
     "figure_2_temperature",
-    "noise_rate_search",
+    "noise_search",
+    "noise_without_memorising",
     "table_1_noise",
     "table_2_small_data",
     "table_7_margin_top1",
@@ -51,15 +52,19 @@ SMOKE = RunConfig(train_size=200, epochs=2, batch_size=50)
 # Quick: flips and crops would delay memorising. The length was chosen with the results in view: after 16 epochs the
 # smooth loss lags behind cross-entropy, after 32 and 40 it leads under noise (one seed). Chapters 9 and 10 say so.
 QUICK = RunConfig(train_size=500, epochs=32, batch_size=25, augment=False)
-LAPTOP = RunConfig(dataset="cifar100", train_size=5_000, epochs=64, batch_size=64)
+# Laptop: a trial with cross-entropy at p = 0.8 learned 99 % of the noisy labels by heart in 24 epochs; with flips and
+# crops, 39 % of the top-5 labels in 16 of 40.
+LAPTOP = RunConfig(dataset="cifar100", train_size=5_000, epochs=24, batch_size=64, augment=False)
 
-CROSS_ENTROPY = {"loss": "cross_entropy"}
+CROSS_ENTROPY = {"loss": "cross_entropy", "learning_rate": 0.1, "weight_decay": 1e-4}
 PAPER_SMOOTH_CIFAR = {"loss": "smooth", "tau": 1.0}  # section 5.1: the same rate and decay as cross-entropy
 PAPER_SMOOTH_IMAGENET = {"loss": "smooth", "tau": 0.1, "learning_rate": 1.0, "weight_decay": 2.5e-5}  # section 5.2
 # Scores count as s / (k tau). With k tau = 1, as in cross-entropy, a short training reaches the scale it needs. The
 # gradient is k times smaller than that of cross-entropy: a rate about k times larger, a decay about k times smaller.
 SHORT_SMOOTH = {"loss": "smooth", "tau": 0.2, "learning_rate": 0.4, "weight_decay": 2.5e-5}
-LAPTOP_PAPER_TAU = {"loss": "smooth", "tau": 1.0, "learning_rate": 1.6, "weight_decay": 2.5e-5}  # the paper's L_{5,1}
+PAPER_TAU = {"loss": "smooth", "tau": 1.0, "learning_rate": 1.6, "weight_decay": 2.5e-5}  # the paper's L_{5,1}
+SEARCHED = (CROSS_ENTROPY, SHORT_SMOOTH, PAPER_TAU)  # where the search on "laptop" starts
+LAPTOP_LOSSES = SEARCHED  # what it chose, by validation top-5 alone
 
 
 def table_1_noise(profile: str = "paper", *, model: str | None = None) -> tuple[RunConfig, ...]:
@@ -75,29 +80,46 @@ def table_1_noise(profile: str = "paper", *, model: str | None = None) -> tuple[
     base = _base(profile, PAPER_CIFAR, model)
     levels = (0.0, 0.8) if profile in ("smoke", "quick") else NOISE_LEVELS
     seeds = {"laptop": (0, 1), "paper": (0, 1, 2)}.get(profile, (0,))  # section 5.1: three runs
-    smooth = [PAPER_SMOOTH_CIFAR] if profile == "paper" else [SHORT_SMOOTH]
-    smooth += [LAPTOP_PAPER_TAU] if profile == "laptop" else []
+    short = (CROSS_ENTROPY, SHORT_SMOOTH)
+    losses = {"laptop": LAPTOP_LOSSES, "paper": (CROSS_ENTROPY, PAPER_SMOOTH_CIFAR)}.get(profile, short)
     return tuple(
         replace(base, noise_grouping=grouping, noise_level=level, seed=seed, **loss)
         for grouping in ("superclass", "index_blocks")
         for level in levels
         for seed in seeds
-        for loss in (CROSS_ENTROPY, *smooth)
+        for loss in losses
     )
 
 
-def noise_rate_search(profile: str = "paper", *, model: str | None = None) -> tuple[RunConfig, ...]:
-    """The rates tried for each loss of Table 1, at one noise level and one seed, to be judged on validation data.
+def noise_search(profile: str = "paper", *, model: str | None = None) -> tuple[RunConfig, ...]:
+    """The rates and decays tried for each loss of Table 1, at one noise level and one seed; judged on validation data.
 
-    The paper takes the rate of DenseNet for both losses, so "paper" searches nothing: one run a loss, those of Table 1.
+    One of the two changes at a time. The paper takes those of DenseNet for both losses, so "paper" searches nothing:
+    one run a loss, those of Table 1.
     """
     chosen = [
         run
         for run in table_1_noise(profile, model=model)
         if (run.noise_level, run.noise_grouping, run.seed) == (0.8, "superclass", 0)
     ]
-    factors = {"laptop": (0.5, 1.0, 2.0)}.get(profile, (1.0,))
-    return tuple(replace(run, learning_rate=factor * run.learning_rate) for run in chosen for factor in factors)
+    if profile != "laptop":
+        return tuple(chosen)
+    starts = [replace(chosen[0], **loss) for loss in SEARCHED]
+    factors = [(0.5, 1.0), (1.0, 1.0), (2.0, 1.0), (1.0, 0.2), (1.0, 5.0)]
+    return tuple(
+        replace(start, learning_rate=rate * start.learning_rate, weight_decay=round(decay * start.weight_decay, 9))
+        for start in starts
+        for rate, decay in factors
+    )
+
+
+def noise_without_memorising() -> tuple[RunConfig, ...]:
+    """The "laptop" runs of Table 1 at p = 0.8 with four times the images and a quarter of the epochs.
+
+    As many steps, but too few looks at each image to learn its label by heart.
+    """
+    runs = [run for run in table_1_noise("laptop") if run.noise_level == 0.8]
+    return tuple(replace(run, train_size=4 * run.train_size, epochs=run.epochs // 4) for run in runs)
 
 
 def table_2_small_data(profile: str = "paper", *, model: str | None = None) -> tuple[RunConfig, ...]:
@@ -107,8 +129,6 @@ def table_2_small_data(profile: str = "paper", *, model: str | None = None) -> t
     else:
         shares = {"smoke": (100, 200), "quick": (200, 500, 1_000)}
         base, sizes, smooth = _base(profile), shares.get(profile, (0.05, 0.1, 0.25, 0.5, None)), SHORT_SMOOTH
-    if profile == "laptop":
-        base = replace(base, epochs=40)  # all of CIFAR-100 is in the grid
     base = replace(base, model=model or base.model)
     return tuple(replace(base, train_size=size, **loss) for size in sizes for loss in (CROSS_ENTROPY, smooth))
 
@@ -151,7 +171,7 @@ def table_8_margin_top5(profile: str = "paper", *, model: str | None = None) -> 
 
 EXPERIMENTS = {
     "table_1_noise": table_1_noise,
-    "noise_rate_search": noise_rate_search,
+    "noise_search": noise_search,
     "table_2_small_data": table_2_small_data,
     "figure_2_temperature": figure_2_temperature,
     "temperature_annealing": temperature_annealing,

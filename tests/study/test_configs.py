@@ -175,14 +175,22 @@ def test_annealing_goes_between_two_runs_of_figure_2(profile):
     assert fixed[0].tau > fixed[-1].tau
 
 
-def test_the_rate_search_tries_rates_and_changes_nothing_else():
-    runs = configs.noise_rate_search("laptop")
-    table = {run.run_id for run in configs.table_1_noise("laptop")}
+def test_the_search_tries_rates_and_decays_one_at_a_time_and_holds_those_of_the_table():
+    runs = configs.noise_search("laptop")
     for loss in {run.loss_name for run in runs}:
         tried = [run for run in runs if run.loss_name == loss]
-        assert len({run.learning_rate for run in tried}) == 3
-        assert len({replace(run, learning_rate=0.1) for run in tried}) == 1
-        assert sum(run.run_id in table for run in tried) == 1  # the rate of the table is one of them
+        assert len({(run.learning_rate, run.weight_decay) for run in tried}) == 5
+        assert len({replace(run, learning_rate=0.1, weight_decay=0.0) for run in tried}) == 1
+        assert {run.learning_rate for run in configs.table_1_noise("laptop") if run.loss_name == loss} <= {
+            run.learning_rate for run in tried
+        }
+    assert {run.run_id for run in configs.noise_search("paper")} <= {run.run_id for run in configs.table_1_noise()}
+
+
+def test_the_regime_without_memorising_takes_as_many_steps():
+    table = {run for run in configs.table_1_noise("laptop") if run.noise_level == 0.8}
+    runs = configs.noise_without_memorising()
+    assert {replace(run, train_size=run.train_size // 4, epochs=4 * run.epochs) for run in runs} == table
 
 
 def test_the_margin_tables_change_the_margin_and_nothing_else():
