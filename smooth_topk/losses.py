@@ -180,9 +180,11 @@ def _reduced(losses_of, scores, labels, k, weight, ignore_index, reduction) -> T
     _check_label_range(labels_of_rows, classes)
     with torch.autocast(scores.device.type, enabled=False):  # the polynomials need every bit of float32
         losses = losses_of(rows, labels_of_rows)
-    counts = torch.ones_like(losses) if weight is None else weight.to(losses.dtype)[labels_of_rows]
-    counts = counts.masked_fill(ignored, 0.0)
-    losses = torch.where(ignored, 0.0, losses * counts)
+    losses = losses.masked_fill(ignored, 0.0)
+    counts = ~ignored
+    if weight is not None:
+        counts = counts * weight.to(losses.dtype)[labels_of_rows]
+        losses = losses * counts
     if reduction == "none":
         losses = losses.reshape(labels.shape)
     else:
