@@ -37,12 +37,13 @@ def composed_losses(scores: Tensor, labels: Tensor, k: int, tau: float, margin: 
     scores = scores.float() if scores.dtype in HALF else scores
     label = labels[:, None]
     others = scores.scatter(1, label, -torch.inf)
-    sigmas, _ = pivot.scaled_sigmas(others, k, 1 / (k * tau))
+    log_sigmas, _ = pivot.log_scaled_sigmas(others, k, 1 / (k * tau))
+    lower, upper = log_sigmas[-2:]
     kth_score = pivot.smallest_finite(others.detach().topk(k).values)
-    empty = sigmas[-2:].detach() == 0  # fewer than k other classes exist: the label is always in the top k
-    log_ratio = pivot.safe_log(sigmas[-1]) - torch.where(empty[0], 0.0, pivot.safe_log(sigmas[-2]))
+    empty = upper.detach() == -torch.inf  # fewer than k other classes exist: the label is always in the top k
+    log_ratio = upper - torch.where(empty, 0.0, lower)
     hard = margin / tau + (kth_score - scores.gather(1, label).double())[:, 0] / (k * tau)
-    return (tau * eager.softplus(torch.where(empty[1], -torch.inf, hard + log_ratio))).to(scores.dtype)
+    return (tau * eager.softplus(torch.where(empty, -torch.inf, hard + log_ratio))).to(scores.dtype)
 
 
 def composed_backward(scores: Tensor, labels: Tensor, grad_loss: Tensor, k: int, tau: float, margin: float) -> Tensor:

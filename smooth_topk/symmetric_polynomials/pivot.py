@@ -11,6 +11,9 @@ rest. Every polynomial is kept as
 Everything here is a composition of differentiable torch functions whose reverse mode only adds and multiplies positive
 numbers, so derivatives of any order are as accurate as the values. Quantities with k numbers a sample are in float64
 and have the samples last, (k, N), so that every step is a few contiguous vectors.
+
+The bound C(n, j) decides the arithmetic, never the scores: in the dtype of the scores while it fits, then in float64,
+and in logarithms of float64 where even the number of subsets exceeds it (n = 2,000 and k = 1,000: 10^600).
 """
 
 from math import comb
@@ -18,11 +21,13 @@ from math import comb
 import torch
 from torch import Tensor
 
+from . import divide_and_conquer
+
 
 def log_sigma(x: Tensor, k: int) -> Tensor:
     """log σ_0, ..., log σ_k of exp(x), shape (N, k + 1), for x of shape (N, n)."""
-    scaled, log_largest_term = scaled_sigmas(x, k)
-    return (safe_log(scaled) + log_largest_term).T.to(x.dtype)
+    log_scaled, log_largest_term = log_scaled_sigmas(x, k)
+    return (log_scaled + log_largest_term).T.to(x.dtype)
 
 
 def marginals(x: Tensor, k: int) -> Tensor:
@@ -30,30 +35,54 @@ def marginals(x: Tensor, k: int) -> Tensor:
 
     Appendix C, Proposition 7. Rows sum to k.
     """
-    log_sigma_k, pull_back = torch.func.vjp(lambda rows: safe_log(scaled_sigmas(rows, k)[0][-1]), x)
+    log_sigma_k, pull_back = torch.func.vjp(lambda rows: log_scaled_sigmas(rows, k)[0][-1], x)
     return pull_back(torch.ones_like(log_sigma_k))[0]
 
 
-def scaled_sigmas(scores: Tensor, k: int, scale: float = 1.0) -> tuple[Tensor, Tensor]:
-    """S_0..S_k (k + 1, N), differentiable, and the logarithms of the terms they were divided by (constants).
+def log_scaled_sigmas(scores: Tensor, k: int, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+    """log S_0..S_k (k + 1, N), differentiable, and the logarithms of the terms S was divided by (constants).
 
-    The normalisers are constants for differentiation, which leaves ∂ log S_j = ∂ log σ_j.
+    The normalisers are constants for differentiation, which leaves ∂ log S_j = ∂ log σ_j. Where S may exceed float64,
+    the tail's tree is that of Algorithm 1, and the head joins in logarithms too. A sum of logarithms rounds in
+    proportion to their size; here that is log C(n, k) at most, whatever the temperature, because a term far below the
+    largest one is negligible: three of float64's sixteen digits for the largest n and k in use.
+    """
+    if fits(scores, k, torch.float64):
+        sigmas, log_largest_term = scaled_sigmas(scores, k, scale)
+        return safe_log(sigmas), log_largest_term
+    head, constant, log_tail, log_largest_term = around_pivot(scores.double(), k, scale)
+    return log_add_head(divide_and_conquer.log_sigma(log_tail, k).T, constant, head - constant), log_largest_term
+
+
+def scaled_sigmas(scores: Tensor, k: int, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+    """S_0..S_k (k + 1, N) themselves, where C(n, k) fits float64; otherwise as `log_scaled_sigmas`."""
+    rows = scores if fits(scores, k, scores.dtype) else scores.double()
+    head, constant, log_tail, log_largest_term = around_pivot(rows, k, scale)
+    live = torch.exp(head - constant)  # ones, that carry the derivatives; zero for a class of -inf
+    tail = product_tree(torch.exp(log_tail), k).double().T
+    return add_head(tail, decays(constant), live)[-1], log_largest_term
+
+
+def fits(scores: Tensor, k: int, dtype: torch.dtype) -> bool:
+    """Whether S_k <= C(n, k), and 1 / S_k in the derivatives, keep all their digits in the dtype."""
+    classes = scores.shape[1]
+    return comb(classes, min(k, classes // 2)) < 1 / torch.finfo(dtype).tiny
+
+
+def around_pivot(scores: Tensor, k: int, scale: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Head (k, N), the same as a constant, tail (N, n) in [-inf, 0], and the log of each S_j's largest term (k + 1, N).
+
+    Head and tail are measured from the pivot. A class of -inf has the constant 0, the tail has -inf for the head.
     """
     head_scores, head_index = scores.topk(k)
     pivot = smallest_finite(head_scores.detach())  # (N, 1)
     head = ((head_scores.double() - pivot) * scale).T  # (k, N), descending to zero
-    tail = torch.exp((scores.scatter(1, head_index, -torch.inf) - pivot.to(scores.dtype)) * scale)  # (N, n), in [0, 1]
-
+    tail = (scores.scatter(1, head_index, -torch.inf) - pivot.to(scores.dtype)) * scale
     constant = head.detach()
     constant = constant.masked_fill(constant == -torch.inf, 0.0)
-    live = torch.exp(head - constant)  # ones, that carry the derivatives; zero for a class of -inf
-    if comb(tail.shape[1], min(k, tail.shape[1] // 2)) > torch.finfo(tail.dtype).max:
-        tail = tail.double()  # so many subsets that even their number overflows
-    sigmas = add_head(product_tree(tail, k).double().T, decays(constant), live)[-1]  # (k + 1, N)
-
     degrees = torch.arange(k + 1, device=scores.device)[:, None]
     log_largest_term = torch.cat([torch.zeros_like(constant[:1]), constant.cumsum(0)])
-    return sigmas, log_largest_term + degrees * (pivot.T * scale)
+    return head, constant, tail, log_largest_term + degrees * (pivot.T * scale)
 
 
 def smallest_finite(head_scores: Tensor) -> Tensor:
@@ -63,9 +92,13 @@ def smallest_finite(head_scores: Tensor) -> Tensor:
 
 
 def safe_log(scaled: Tensor) -> Tensor:
-    """log S with -inf, and a derivative of zero, where S is zero: no subset of that size exists."""
+    """log S with -inf, and a derivative of zero, where S is zero: no subset of that size exists.
+
+    Divided by its own value as a constant, because 1 / S² of a second derivative underflows long before S overflows.
+    """
     empty = scaled == 0
-    return torch.where(empty, -torch.inf, torch.log(torch.where(empty, 1.0, scaled)))
+    constant = torch.where(empty, 1.0, scaled.detach())
+    return torch.where(empty, -torch.inf, torch.log(torch.where(empty, 1.0, scaled / constant)) + constant.log())
 
 
 def decays(head: Tensor) -> Tensor:
@@ -86,6 +119,16 @@ def add_head(tail_sigmas: Tensor, decays: Tensor, live: Tensor | None = None) ->
         below = last[:-1] if live is None else live[i] * last[:-1]
         polynomials.append(torch.cat([last[:1], torch.addcmul(below, decays[i], last[1:])]))
     return polynomials
+
+
+def log_add_head(log_tail_sigmas: Tensor, head: Tensor, live: Tensor) -> Tensor:
+    """The last of `add_head`, in logarithms: `live` holds zeros that carry the derivatives."""
+    k, log_sigmas = len(head), log_tail_sigmas
+    beyond = torch.cat([head, torch.zeros_like(head)])
+    for i in reversed(range(k)):
+        terms = beyond[i + 1 : i + 1 + k] - head[i] + log_sigmas[1:], live[i] + log_sigmas[:-1]
+        log_sigmas = torch.cat([log_sigmas[:1], divide_and_conquer.log_sum_exp(torch.stack(terms, -1))])
+    return log_sigmas
 
 
 def product_tree(u: Tensor, k: int) -> Tensor:
