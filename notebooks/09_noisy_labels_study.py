@@ -188,8 +188,17 @@ assert (finished["validation_top5"] >= finished["last_validation_top5"]).all()  
 # ## Recorded on CIFAR-100
 #
 # What the profiles `laptop` and `paper` left in `book/results`, whichever profile ran above. `laptop` trains a small
-# net on 5,000 images for 24 epochs without flips and crops, so that noise can be memorised on a CPU. The paper's
-# network on all images needs a GPU server.
+# net on 5,000 images for 24 epochs without flips and crops. A trial found this setting by one question only: does
+# cross-entropy learn noisy labels by heart within the time of a CPU? The paper's network on all images needs a GPU
+# server.
+#
+# First the rate and the decay of each loss, one changed at a time, at $p = 0.8$ and one seed. Table 1 takes for each
+# loss the best of its five by validation top-5; test accuracy had no say.
+
+# %%
+search = chosen(configs.noise_search("laptop")) if profile == "laptop" else configs.noise_search("laptop")
+tried = evidence.run_missing(search, profile) if profile == "laptop" else evidence.recorded_runs(search)
+tables.show(tables.loss_table(tried, {"validation_top5": "validation top-5 (%)"}))
 
 # %%
 laptop = configs.table_1_noise("laptop")
@@ -200,19 +209,41 @@ tables.show(tables.noise_table(recorded, grouping="superclass"))
 # %%
 tables.show(tables.noise_table(recorded, grouping="index_blocks"))
 
+# %% [markdown]
+# Who wins, seed by seed; first the superclasses, then the index blocks.
+
+# %%
+tables.show(tables.gain_table(recorded[(recorded["noise_grouping"] == "superclass") | (recorded["noise_level"] == 0)]))
+
+# %%
+tables.show(
+    tables.gain_table(recorded[(recorded["noise_grouping"] == "index_blocks") | (recorded["noise_level"] == 0)])
+)
+
+# %% [markdown]
+# How far cross-entropy falls, whether stopping early matters, and who memorises:
+
 # %%
 tables.show(tables.drop_table(recorded))
+
+# %%
+tables.show(tables.early_stopping_table(recorded, grouping=grouping))
 
 # %%
 axes = figures.noise_curves(evidence.epochs_of(recorded), recorded, noise_level=noise_level, grouping=grouping)
 
 # %% [markdown]
-# Each loss has a rate of its own. Half and twice that rate, at $p = 0.8$ and one seed, judged on validation data:
+# Four times the images and a quarter of the epochs: as many steps, but nothing is learned by heart. Robustness has
+# nothing to win here.
 
 # %%
-search = chosen(configs.noise_search("laptop")) if profile == "laptop" else configs.noise_search("laptop")
-tried = evidence.run_missing(search, profile) if profile == "laptop" else evidence.recorded_runs(search)
-tables.show(tables.loss_table(tried, {"validation_top5": "validation top-5 (%)"}))
+short = configs.noise_without_memorising()
+brief = evidence.run_missing(chosen(short), profile) if profile == "laptop" else evidence.recorded_runs(short)
+print(f"laptop: {evidence.origin(brief, short)}")
+tables.show(tables.gain_table(brief[brief["noise_grouping"] == "superclass"]).loc[[0.8]])
+
+# %%
+tables.show(tables.gain_table(brief[brief["noise_grouping"] == "index_blocks"]).loc[[0.8]])
 
 # %%
 exact_grid = configs.table_1_noise("paper")

@@ -71,19 +71,18 @@ def early_stopping_table(runs: pd.DataFrame, *, grouping: str = "superclass") ->
 
 
 def loss_table(runs: pd.DataFrame, metrics: dict[str, str]) -> pd.DataFrame:
-    """Returns one row a loss, or one a loss and rate where rates differ.
+    """Returns one row a loss, rate and decay.
 
     Args:
         metrics: columns of runs.csv and the headings they get.
     """
-    names = loss_names(runs)
-    keys = [names, runs["learning_rate"]]
+    keys = [loss_names(runs), runs["learning_rate"], runs["weight_decay"]]
     rows = {
-        (name, f"{rate:g}"): {heading: mean_and_std(part, metric) for metric, heading in metrics.items()}
-        for (name, rate), part in runs.groupby(keys, sort=False)
-    } or {("all", "all"): dict.fromkeys(metrics.values(), NOT_RUN)}
+        (name, f"{rate:g}", f"{decay:g}"): {title: mean_and_std(part, metric) for metric, title in metrics.items()}
+        for (name, rate, decay), part in runs.groupby(keys, sort=False)
+    } or {("all", "all", "all"): dict.fromkeys(metrics.values(), NOT_RUN)}
     table = pd.DataFrame.from_dict(rows, orient="index")
-    table.index = pd.MultiIndex.from_tuples(table.index).rename(["loss", "rate"])
+    table.index = pd.MultiIndex.from_tuples(table.index).rename(["loss", "rate", "decay"])
     return table
 
 
