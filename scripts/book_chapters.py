@@ -25,11 +25,14 @@ def prepare_chapter(source: Path, target: Path, chapters: set[str]) -> None:
     """
     notebook = nbformat.read(source, as_version=4)
     states = notebook.metadata.get("widgets", {}).get(STATE, {}).get("state", {})
+    text = ""
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
+            text = cell.source
             cell.source = mended_links(cell.source, chapters)
         elif cell.cell_type == "code":
             cell.outputs = [without_widget(output, states) for output in cell.outputs]
+            cell.metadata["mystnb"] = {"image": {"alt": plain_words(text)}}
             if "injected-parameters" in cell.metadata.get("tags", []):
                 cell.metadata["tags"] = [*cell.metadata["tags"], "hide-cell"]
     notebook.cells.insert(1, nbformat.v4.new_markdown_cell(provenance(notebook.metadata), id="provenance"))
@@ -41,6 +44,18 @@ def mended_links(text: str, chapters: set[str]) -> str:
     """Links as they are in the book, where chapters lie one folder below the pages, and some may be missing."""
     text = text.replace("](../book/", "](../")
     return LINK.sub(lambda link: link[0] if link["chapter"] in chapters else link["text"], text)
+
+
+def plain_words(text: str) -> str:
+    """The last paragraph of a text without its markup: what a screen reader says of the figure below it.
+
+    Example:
+        >>> plain_words("# Title\\n\\nEach *point* is a [sample](x.md), $s_y > 0$.")
+        'Each point is a sample, s_y > 0.'
+    """
+    last = text.strip().split("\n\n")[-1]
+    last = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", last)
+    return re.sub(r"\s+", " ", re.sub(r"[*`$#\\{}]", "", last)).strip() or "Figure"
 
 
 def provenance(metadata: NotebookNode) -> str:

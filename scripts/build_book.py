@@ -80,7 +80,7 @@ def stage(notebooks: list[Path], source: Path, book: Path) -> None:
     index.write_text(without_empty_parts(index.read_text(encoding="utf-8"), names), encoding="utf-8")
     (source / "results.md").write_text(results_page(book / "results", names), encoding="utf-8")
     (source / "api_study.md").write_text(study_reference(), encoding="utf-8")
-    draw_pictures(source / "_static" / "pictures", book / "results")
+    draw_pictures(source / "_static" / "pictures")
     write_costs(source / "generated", book / "results")
 
 

@@ -18,6 +18,7 @@ from smooth_topk.study.records import append_run
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 import book_chapters  # noqa: E402
+import book_pictures  # noqa: E402
 import book_results  # noqa: E402
 import build_book  # noqa: E402
 
@@ -150,6 +151,52 @@ def test_a_link_to_a_chapter_that_is_not_in_the_book_becomes_text(tmp_path):
     source = "# T\n\n[0](00_start_here.ipynb#map) and [1 · Hard](01_hard.ipynb)."
     notebook = v4.new_notebook(cells=[v4.new_markdown_cell(source)])
     assert "[0](00_start_here.ipynb#map) and 1 · Hard." in prepared(tmp_path, notebook).cells[0].source
+
+
+def test_a_figure_is_described_by_the_text_above_it(tmp_path):
+    picture = v4.new_output("display_data", data={"image/png": "iVBORw0KGgo="})
+    cells = [
+        v4.new_markdown_cell("# T"),
+        v4.new_markdown_cell("## Two\n\nEach *point* is a [sample](00_start_here.ipynb), $s_y > 0$."),
+        v4.new_code_cell("draw()", outputs=[picture]),
+    ]
+    chapter = prepared(tmp_path, v4.new_notebook(cells=cells))
+    assert chapter.cells[3].metadata["mystnb"]["image"]["alt"] == "Each point is a sample, s_y > 0."
+
+
+def readme_pictures() -> list[tuple[str, Path]]:
+    """(alt text, file) of every picture in the README."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return [(alt, ROOT / path) for alt, path in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", text)]
+
+
+def test_the_readme_shows_two_small_pictures_and_describes_them():
+    assert len(readme_pictures()) >= 2
+    for alt, path in readme_pictures():
+        assert len(alt) > 40, path
+        content = path.read_bytes()
+        assert b"<svg" in content[:1000], path
+        assert len(content) < 150_000, path
+
+
+def test_the_committed_pictures_are_those_of_the_recorded_numbers(tmp_path):
+    results = ROOT / "book" / "results"
+    drawn = book_pictures.draw_readme_pictures(tmp_path, results)
+    committed = [path for path in drawn if (results / path.name).exists()]
+    assert {path.name for _, path in readme_pictures()} <= {path.name for path in committed}
+    stale = [path.name for path in committed if path.read_bytes() != (results / path.name).read_bytes()]
+    assert not stale, "Draw them again: python scripts/book_pictures.py"
+
+
+def test_the_noise_picture_has_the_papers_numbers_and_ours(tmp_path):
+    run = configs.table_1_noise("laptop")[0]
+    row = {"run_id": run.run_id, **run.to_dict(), "status": "finished", "test_top5": 0.4321, "train_images": 5000}
+    append_run(tmp_path, row)
+    (picture,) = book_pictures.draw_readme_pictures(tmp_path, tmp_path)
+    first = picture.read_bytes()
+    assert picture.name == "noise.svg"
+    book_pictures.draw_readme_pictures(tmp_path, tmp_path)
+    assert picture.read_bytes() == first  # no date, no random name
 
 
 def test_without_recorded_runs_the_results_page_shows_the_paper_and_says_not_run(tmp_path):

@@ -50,6 +50,20 @@ def test_the_papers_markers_are_hollow_and_ours_are_filled():
     assert to_hex(line(ax, "$L_{5,1}$, ours (1 seed)").get_markerfacecolor()) == style.BLUE
 
 
+def test_beside_the_paper_our_runs_have_a_panel_of_their_own():
+    left, right = figures.noise_beside_paper(pd.DataFrame([run(0.5, noise_level=0.2) | {"train_images": 250}]))
+    assert line(left, "CE, paper").get_ydata()[0] == 94.34
+    assert line(right, "CE, ours (1 seed)").get_ydata() == pytest.approx([50.0], abs=DRAWN_EXACTLY)
+    assert "250 images" in right.get_title(loc="left")
+    assert len(left.containers) == 2
+    assert len(right.containers) == 1
+
+
+def test_beside_the_paper_nothing_of_ours_is_called_not_run():
+    _, right = figures.noise_beside_paper(pd.DataFrame([run(0.5)]).iloc[:0])
+    assert right.get_title(loc="left") == "ours: not run"
+
+
 def test_the_noise_figure_refuses_to_average_different_settings():
     runs = pd.DataFrame([run(0.5, epochs=1), run(0.6, epochs=2)])
     with pytest.raises(ValueError, match="epochs cannot be averaged"):
@@ -78,6 +92,26 @@ def test_gradient_sparsity_is_in_percent_with_the_hard_loss_as_a_line():
     ax = figures.gradient_sparsity(pd.DataFrame({"tau": [0.0, 0.1, 1.0], "share": [0.02, 0.5, 1.0]}))
     assert line(ax, "smooth loss").get_ydata().tolist() == [50, 100]
     assert line(ax, "hard loss (τ = 0)").get_ydata()[0] == 2
+
+
+def test_the_speed_figure_leaves_out_times_that_other_processes_disturbed():
+    rows = [("cross_entropy", 10, 1.0, True), ("pivot", 10, 9.0, False), ("pivot", 100, 2.0, True)]
+    times = pd.DataFrame(rows, columns=["algorithm", "n", "seconds", "quiet"])
+    left, _ = figures.speed_figure(times)
+    assert line(left, "pivot").get_xdata().tolist() == [100]
+    left, _ = figures.speed_figure(times.assign(quiet=False))
+    assert line(left, "pivot").get_xdata().tolist() == [10, 100]
+
+
+def test_the_stability_figure_shows_both_errors_of_one_precision():
+    rows = [("pivot", "float32", 0.1, 1e-7, 2e-7), ("summation", "float32", 0.1, np.inf, np.inf)]
+    rows.append(("pivot", "float64", 0.1, 1e-16, 1e-16))
+    columns = ["algorithm", "dtype", "tau", "error", "gradient_error"]
+    left, right = figures.stability_figure(pd.DataFrame(rows, columns=columns))
+    assert line(left, "pivot").get_ydata().tolist() == [1e-7]
+    assert line(right, "pivot").get_ydata().tolist() == [2e-7]
+    assert [drawn.get_marker() for drawn in left.lines].count("x") == 1
+    assert len(left.get_legend().get_texts()) == 2
 
 
 def test_the_speed_figure_draws_medians_and_ratios_on_log_scales():

@@ -11,7 +11,7 @@ from smooth_topk.study.figures.bounds import (
     prediction_bound,
 )
 from smooth_topk.study.figures.derivatives import derivative_bars, derivative_map, derivative_table, derivatives
-from smooth_topk.study.figures.errors import error_curves, error_map, error_maps, largest_terms
+from smooth_topk.study.figures.errors import error_curves, error_map, error_maps, largest_terms, stability_figure
 from smooth_topk.study.figures.losses import (
     error_by_k,
     loss_curve_table,
@@ -42,6 +42,7 @@ from smooth_topk.study.figures.style import look_of_loss, new_axes, show_tau_sca
 from smooth_topk.study.figures.training import (
     annealing_curves,
     gradient_sparsity,
+    noise_beside_paper,
     noise_curves,
     noise_figure,
     small_data_figure,
@@ -81,6 +82,7 @@ __all__ = [
     "membership_bars",
     "memory_figure",
     "new_axes",
+    "noise_beside_paper",
     "noise_curves",
     "noise_figure",
     "operation_counts",
@@ -92,6 +94,7 @@ __all__ = [
     "show_tau_scale",
     "small_data_figure",
     "speed_figure",
+    "stability_figure",
     "subset_shares",
     "subset_table",
     "summation_grid",

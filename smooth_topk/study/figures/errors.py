@@ -90,13 +90,35 @@ def error_curves(
         label = str(name) if "$" in str(name) else str(name).replace("_", " ")
         ax.plot(finite[x], finite[error].clip(lower=EXACT), label=label, **look | {"markersize": 4})
         lost = points[~np.isfinite(points[error])]
-        place = ax.get_xaxis_transform()
-        ax.plot(lost[x], np.full(len(lost), 0.97), "x", color=look["color"], transform=place, clip_on=False)
+        if len(lost):  # an empty line that is not clipped counts as a point in the figure's corner
+            place = ax.get_xaxis_transform()
+            ax.plot(lost[x], np.full(len(lost), 0.97), "x", color=look["color"], transform=place, clip_on=False)
     xscale = "linear" if x == "k" else "log"
     ax.set(xscale=xscale, yscale="log", xlabel=LABELS.get(x, x), ylabel=ERRORS.get(error, "relative error"))
     ax.set_ylim(*(limits or (None, None)))
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return ax
+
+
+def stability_figure(table: pd.DataFrame, *, dtype: str = "float32", axes: tuple[Axes, Axes] | None = None):
+    """Draws the errors of loss and gradient against tau, one line an algorithm: Table 5 with its errors.
+
+    Args:
+        table: columns algorithm, dtype, tau, error and gradient_error, as in stability.csv.
+
+    Returns:
+        The axes of the loss and those of the gradient.
+    """
+    left, right = axes or new_axes(ncols=2, figsize=(9.6, 3.8))
+    table = table[table["dtype"] == dtype]
+    names = {"error": "relative error of the loss", "gradient_error": ERRORS["gradient_error"]}
+    for ax, (column, name) in zip((left, right), names.items(), strict=True):
+        error_curves(table, x="tau", error=column, limits=(torch.finfo(getattr(torch, dtype)).eps / 10, 1.0), ax=ax)
+        ax.set(ylabel=name, title=dtype)
+        ax.minorticks_off()
+    left.legend(loc="upper right", title="×: not a finite number", title_fontsize="small", alignment="left")
+    right.get_legend().remove()
+    return left, right
 
 
 def largest_terms(scores: Tensor, *, k: int, tau: float, ax: Axes | None = None) -> Axes:

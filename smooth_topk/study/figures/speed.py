@@ -24,16 +24,17 @@ def speed_figure(times: pd.DataFrame, *, baseline: str | None = None, axes: tupl
 
     Args:
         times: columns algorithm, n, seconds; repeated measurements give their median. Where there is a column batch,
-            which may differ from size to size, the time is that of one sample.
+            which may differ from size to size, the time is that of one sample. Where there is a column quiet, times
+            that other processes disturbed are left out, unless the baseline has no others.
         baseline: the algorithm that the ratios are taken to; default the first in the table.
 
     Returns:
         The axes of the times and those of the ratios.
     """
     left, right = axes or new_axes(ncols=2, figsize=(9.6, 3.8))
-    times, unit = _per_sample(times)
-    medians = times.groupby(["algorithm", "n"], sort=False)["seconds"].median().unstack("algorithm").sort_index()
     baseline = baseline or times["algorithm"].iloc[0]
+    times, unit = _per_sample(_undisturbed(times, baseline))
+    medians = times.groupby(["algorithm", "n"], sort=False)["seconds"].median().unstack("algorithm").sort_index()
     if baseline not in medians:
         raise ValueError(f"baseline must be one of {', '.join(medians)}, got {baseline!r}.")
     looks = looks_of_algorithms(times["algorithm"].unique())
@@ -79,6 +80,11 @@ def memory_figure(memory: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.set(xscale="log", yscale="log", xlabel="number of classes n", ylabel="peak memory ÷ scores")
     ax.legend()
     return ax
+
+
+def _undisturbed(times: pd.DataFrame, baseline: str) -> pd.DataFrame:
+    quiet = times[times["quiet"].astype(bool)] if "quiet" in times else times
+    return quiet if baseline in set(quiet["algorithm"]) else times
 
 
 def _per_sample(times: pd.DataFrame) -> tuple[pd.DataFrame, str]:

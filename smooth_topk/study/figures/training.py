@@ -26,7 +26,7 @@ OTHER_SMOOTH = (
 
 
 def noise_figure(
-    runs: pd.DataFrame,
+    runs: pd.DataFrame | None,
     *,
     metric: str = "test_top5",
     grouping: str = "superclass",
@@ -36,7 +36,7 @@ def noise_figure(
     """Draws accuracy against the noise level: Table 1 as a figure, the paper hollow, ours filled with seeds' spread.
 
     Args:
-        runs: runs of one data set, network and schedule.
+        runs: runs of one data set, network and schedule; None draws the paper alone.
         metric: a column of runs.csv that ends in top1 or top5.
         grouping: which noise; runs without noise belong to both.
     """
@@ -44,10 +44,29 @@ def noise_figure(
     if paper:
         printed = paper_table(9)
         _draw_paper(ax, printed[printed["metric"] == metric[-4:]], "noise_level")
+    ax.set(xlabel="noise level p", ylabel=LABELS.get(metric, metric))
+    if runs is None:
+        ax.legend()
+        return ax
     runs = finished(runs)
     _draw_ours(ax, runs[(runs["noise_grouping"] == grouping) | (runs["noise_level"] == 0)], "noise_level", metric)
-    ax.set(xlabel="noise level p", ylabel=LABELS.get(metric, metric))
     return _legend_or_not_run(ax, runs)
+
+
+def noise_beside_paper(runs: pd.DataFrame, *, metric: str = "test_top5", grouping: str = "superclass", axes=None):
+    """Draws accuracy against the noise level, the paper on the left and ours on the right, each on a scale of its own.
+
+    Args:
+        runs: as noise_figure takes them; may be empty.
+
+    Returns:
+        The axes of both panels.
+    """
+    left, right = axes = new_axes(ncols=2, figsize=(9.6, 3.8)) if axes is None else axes
+    noise_figure(None, metric=metric, ax=left).set_title("the paper: CIFAR-100, DenseNet 40-40")
+    noise_figure(runs, metric=metric, grouping=grouping, paper=False, ax=right)
+    right.set(title=f"ours: {_setting(finished(runs))}", xlim=left.get_xlim())
+    return axes
 
 
 def noise_curves(
@@ -171,12 +190,21 @@ def gradient_sparsity(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     return _legend_or_not_run(ax, table)
 
 
+def _setting(runs: pd.DataFrame) -> str:
+    """Data, images and epochs of runs that share them."""
+    if runs.empty:
+        return "not run"
+    first = runs.iloc[0]
+    data = {"cifar100": "CIFAR-100"}.get(first["dataset"], first["dataset"])
+    return f"{data}, {first['train_images']:,} images, {first['epochs']} epochs"
+
+
 def _legend_or_not_run(ax: Axes, ours: pd.DataFrame, **options) -> Axes:
-    """A legend where there is something to name; where nothing of ours is drawn, the axes say so."""
+    """A legend where there is something to name; where nothing of ours is drawn, it says so."""
+    if ours.empty:
+        ax.errorbar([], [], linestyle="none", label="ours: not run")  # stands last in the legend
     if ax.get_legend_handles_labels()[1]:
         ax.legend(**options)
-    if ours.empty:
-        ax.text(0.5, 0.4, "ours: not run", transform=ax.transAxes, ha="center", color=GREY, style="italic")
     return ax
 
 
