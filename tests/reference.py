@@ -10,6 +10,7 @@ class.
 import math
 from collections.abc import Sequence
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
+from functools import lru_cache
 from itertools import combinations
 
 from mpmath import mp, mpf
@@ -29,7 +30,7 @@ def reference_gradient(scores_row: Sequence[float], label: int, k: int, tau: flo
     """Gradient of the smooth loss in the scores, by leaving out one class at a time."""
     true_x, others = _split(scores_row, label, k, tau)
     weight = 1 / (1 + mp.exp(-_softplus_argument(true_x, others, k, tau, margin))) / k
-    upper, lower = _inclusion(others, k), _inclusion(others, k - 1)
+    upper, lower = _inclusion(others, k), _inclusion(others, k - 1, degree=k)
     gradient = [weight * (_mpf(up) - _mpf(down)) for up, down in zip(upper, lower, strict=True)]
     gradient.insert(label, -weight)
     return gradient
@@ -37,12 +38,12 @@ def reference_gradient(scores_row: Sequence[float], label: int, k: int, tau: flo
 
 def reference_log_sigma(x_row: Sequence[float], k: int) -> list[mpf]:
     """log sigma_0..sigma_k of e = exp(x)."""
-    return [_mpf_log(sigma) for sigma in _sums([Decimal(float(x)) for x in x_row], k)[-1]]
+    return [_mpf_log(sigma) for sigma in _sums(_exact(x_row), k)[-1]]
 
 
 def reference_marginals(x_row: Sequence[float], k: int) -> list[mpf]:
     """d log sigma_k / dx_i, appendix C: the probability that a random k-subset contains i."""
-    return [_mpf(q) for q in _inclusion([Decimal(float(x)) for x in x_row], k)]
+    return [_mpf(q) for q in _inclusion(_exact(x_row), k)]
 
 
 def reference_hard_loss(scores_row: Sequence[float], label: int, k: int, margin: float = 1.0) -> mpf:
@@ -85,14 +86,18 @@ def brute_force_marginals(x_row: Sequence[float], k: int) -> list[mpf]:
     return [mp.fsum(w for subset, w in weights.items() if i in subset) / total for i in range(len(x))]
 
 
-def _split(scores_row: Sequence[float], label: int, k: int, tau: float) -> tuple[Decimal, list[Decimal]]:
+def _exact(row: Sequence[float]) -> tuple[Decimal, ...]:
+    return tuple(Decimal(float(value)) for value in row)
+
+
+def _split(scores_row: Sequence[float], label: int, k: int, tau: float) -> tuple[Decimal, tuple[Decimal, ...]]:
     """x = s/(k tau) of the label, and of all other classes."""
     with localcontext(CONTEXT):
-        x = [Decimal(float(score)) / (k * Decimal(tau)) for score in scores_row]
+        x = tuple(score / (k * Decimal(tau)) for score in _exact(scores_row))
     return x[label], x[:label] + x[label + 1 :]
 
 
-def _softplus_argument(true_x: Decimal, others: list[Decimal], k: int, tau: float, margin: float) -> mpf:
+def _softplus_argument(true_x: Decimal, others: tuple[Decimal, ...], k: int, tau: float, margin: float) -> mpf:
     sigma = _sums(others, k)[-1]
     if sigma[k] == 0:  # fewer than k other classes are left: the label is always among the first k
         return mp.ninf
@@ -100,11 +105,14 @@ def _softplus_argument(true_x: Decimal, others: list[Decimal], k: int, tau: floa
         return _mpf(Decimal(margin) / Decimal(tau) - true_x + (sigma[k] / sigma[k - 1]).ln())
 
 
-def _inclusion(x: list[Decimal], k: int) -> list[Decimal]:
-    """e_i sigma_{k-1}(without i) / sigma_k for each i, from the sums over what is before i and what is after i."""
+def _inclusion(x: tuple[Decimal, ...], k: int, degree: int | None = None) -> list[Decimal]:
+    """e_i sigma_{k-1}(without i) / sigma_k for each i, from the sums over what is before i and what is after i.
+
+    The sums go to `degree`, at least k: a caller of two sizes shares them.
+    """
     if k == 0 or sum(value.is_finite() for value in x) < k:
         return [Decimal(0)] * len(x)
-    before, after = _sums(x, k), _sums(x[::-1], k)[::-1]
+    before, after = _sums(x, degree or k), _sums(x[::-1], degree or k)[::-1]
     total = before[-1][k]
     with localcontext(CONTEXT):
         return [
@@ -113,7 +121,8 @@ def _inclusion(x: list[Decimal], k: int) -> list[Decimal]:
         ]
 
 
-def _sums(x: list[Decimal], k: int) -> list[list[Decimal]]:
+@lru_cache(maxsize=2)  # of a row and of its mirror image, which a loss and its gradient share
+def _sums(x: tuple[Decimal, ...], k: int) -> list[list[Decimal]]:
     """sigma_0..sigma_k of the first i elements of exp(x), for i = 0..n: the summation algorithm."""
     table = [[Decimal(1)] + [Decimal(0)] * k]
     with localcontext(CONTEXT):

@@ -181,6 +181,7 @@ def test_per_sample_gradients_with_one_set_of_labels_for_all():
     torch.testing.assert_close(together, torch.stack([grad(small_loss)(batch) for batch in batches]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("k", "options"),
     [

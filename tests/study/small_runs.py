@@ -8,6 +8,7 @@ import signal
 
 import numpy as np
 import torch
+from pandas.testing import assert_frame_equal
 
 from smooth_topk.study import cifar100
 from smooth_topk.study.records import read_epochs, read_runs
@@ -67,6 +68,17 @@ def results(folder):
 
 def best_weights(folder, config=None) -> dict:
     return torch.load(folder / "runs" / (config or small_config()).run_id / "best.pt", weights_only=True)
+
+
+def assert_same_results(folder, reference):
+    for found, expected in zip(results(folder), results(reference), strict=True):
+        assert_frame_equal(found, expected, check_exact=True)
+
+
+def assert_same_weights(folder, reference):
+    found, expected = best_weights(folder), best_weights(reference)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 def start_fit(folder, data, config=None, *, die_at_write=None, **options) -> multiprocessing.Process:

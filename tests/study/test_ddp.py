@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from small_runs import best_weights, fit_small, processes, small_config, write_small_data
+from small_runs import best_weights, fit_small, processes, small_config
 from torch import nn
 
 from smooth_topk.study import run as run_module
@@ -27,11 +27,6 @@ ROUNDING = {"rtol": 1e-5, "atol": 1e-6}
 # Sums over processes in another order, in float64, within one step.
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
 CONFIG = small_config(loss="smooth", tau=0.5, precision="64-true")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_small_data(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +135,7 @@ def _stop_within_an_epoch(folder, data):
         fit_small(folder, data, CONFIG)
 
 
+@pytest.mark.slow
 def test_a_run_stopped_within_an_epoch_on_two_processes_goes_on_with_one(alone, data, tmp_path):
     assert on_processes(2, _stop_within_an_epoch, tmp_path, data) == [0, 0]
     fit_small(tmp_path, data, CONFIG, keep_best=True)
@@ -162,6 +158,7 @@ def _write_from_the_first_only(folder, data):
     fit_small(folder, data, CONFIG)
 
 
+@pytest.mark.slow
 def test_only_the_first_process_writes(data, tmp_path):
     assert on_processes(2, _write_from_the_first_only, tmp_path, data) == [0, 0]
     assert len(read_runs(tmp_path / "results")) == 1

@@ -9,8 +9,7 @@ import time
 
 import pytest
 import torch
-from pandas.testing import assert_frame_equal
-from small_runs import best_weights, fit_small, processes, results, small_config, start_fit, write_small_data
+from small_runs import assert_same_results, assert_same_weights, fit_small, processes, small_config, start_fit
 
 from smooth_topk.study import files, records, training
 from smooth_topk.study.files import LockHeldError, exclusive
@@ -19,26 +18,11 @@ from smooth_topk.study.records import read_epochs, read_runs
 from smooth_topk.study.run import OutOfMemoryError, Run
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_small_data(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory, data):
-    """The folder of a run that nobody disturbed."""
-    folder = tmp_path_factory.mktemp("reference")
-    fit_small(folder, data, keep_best=True)
-    return folder
-
-
 def assert_goes_on_to_the_same_end(folder, data, reference):
     fit_small(folder, data, keep_best=True)
     assert read_runs(folder / "results")["resumes"].item() > 0
-    for found, expected in zip(results(folder), results(reference), strict=True):
-        assert_frame_equal(found, expected, check_exact=True)
-    found, expected = best_weights(folder), best_weights(reference)
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert_same_results(folder, reference)
+    assert_same_weights(folder, reference)
 
 
 def failing_after(calls, function, error):

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pandas as pd
 import psutil
 import pytest
-from pandas.testing import assert_frame_equal
-from small_runs import fit_small, processes, results, small_config, write_small_data
+from small_runs import assert_same_results, fit_small, processes, small_config
 
 from smooth_topk.study import grid
 from smooth_topk.study.costs import expected_seconds
@@ -27,11 +26,6 @@ FOUR = [
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_small_data(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(scope="module")
 def one_by_one(tmp_path_factory, data):
     """The folder of the four runs, trained in this process."""
     folder = tmp_path_factory.mktemp("one_by_one")
@@ -44,11 +38,6 @@ def grid_of(folder, data, configs=FOUR, **options):
     options = {"workers": 2, "progress": False, "executor": "local"} | options
     folders = {"results_folder": folder / "results", "runs_folder": folder / "runs", "data_folder": data}
     return run_grid(configs, **folders, **options)
-
-
-def assert_same_results(folder, reference):
-    for found, expected in zip(results(folder), results(reference), strict=True):
-        assert_frame_equal(found, expected, check_exact=True)
 
 
 @pytest.mark.slow

@@ -15,8 +15,7 @@ import time
 
 import psutil
 import pytest
-from pandas.testing import assert_frame_equal
-from small_runs import fit_small, results, small_config, write_small_data
+from small_runs import assert_same_results, fit_small, small_config
 
 from smooth_topk.study.grid import run_grid
 from smooth_topk.study.records import read_runs
@@ -30,11 +29,6 @@ SIX = [
 ]
 AGENT_PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port")
 WAIT_SECONDS = 300  # for Ray to start its workers; a hang must end as a failure
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_small_data(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
@@ -115,11 +109,6 @@ def free_port():
 
 def folders(folder, data):
     return {"results_folder": folder / "results", "runs_folder": folder / "runs", "data_folder": data}
-
-
-def assert_same_results(folder, reference):
-    for found, expected in zip(results(folder), results(reference), strict=True):
-        assert_frame_equal(found, expected, check_exact=True)
 
 
 def running_tasks():

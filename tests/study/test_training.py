@@ -6,38 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from pandas.testing import assert_frame_equal
-from small_runs import best_weights, fit_small, results, small_config, start_fit, write_small_data
+from small_runs import assert_same_results, assert_same_weights, fit_small, small_config, start_fit
 
 from smooth_topk.study import training
 from smooth_topk.study.records import read_epochs, read_runs
 from smooth_topk.study.run import Run
 from smooth_topk.study.run_config import RunConfig
 from smooth_topk.study.schedules import learning_rate_at, loss_at, tau_at
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_small_data(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory, data):
-    """The folder of a run that nobody disturbed."""
-    folder = tmp_path_factory.mktemp("reference")
-    fit_small(folder, data, keep_best=True)
-    return folder
-
-
-def assert_same_results(folder, reference):
-    for found, expected in zip(results(folder), results(reference), strict=True):
-        assert_frame_equal(found, expected, check_exact=True)
-
-
-def assert_same_weights(folder, reference):
-    found, expected = best_weights(folder), best_weights(reference)
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 def test_a_run_learns_and_records_every_epoch_and_both_tests(reference):
