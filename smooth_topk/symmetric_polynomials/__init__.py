@@ -1,6 +1,7 @@
 """Elementary symmetric polynomials σ_0..σ_k of e = exp(x), in logarithms; one algorithm a file (section 4).
 
-Every algorithm is a function log_sigma(x, k) from (N, n) to (N, k + 1).
+Every algorithm is a function log_sigma(x, k) from (N, n) to (N, k + 1): x is log e, -inf deletes an element, k is the
+largest degree, and log σ_j is -inf where no subset of that size exists.
 """
 
 import torch

@@ -13,15 +13,8 @@ from torch.nn.functional import pad
 def log_sigma(x: Tensor, k: int) -> Tensor:
     """log of the coefficients 0..k of Π_i (1 + exp(x_i) X), eq. (13) and (14).
 
-    Args:
-        x: (N, n) log e; -inf deletes an element.
-        k: largest degree.
-
-    Returns:
-        (N, k + 1); -inf where no subset of that size exists.
-
     Example:
-        >>> log_sigma(torch.tensor([[1.0, 2.0, 3.0]]).log(), 2).exp()
+        >>> log_sigma(torch.tensor([[1.0, 2.0, 3.0]]).log(), 2).exp()  # (1 + X)(1 + 2X)(1 + 3X)
         tensor([[ 1.0000,  6.0000, 11.0000]])
     """
     polynomials = torch.stack([torch.zeros_like(x), x], 2)  # (N, n, 2): 1 + e_i X

@@ -17,15 +17,8 @@ LARGEST_ENUMERATION = 1_000_000  # subsets of one size; beyond it, seconds and h
 def log_sigma(x: Tensor, k: int) -> Tensor:
     """log σ_j, σ_j(e) = Σ_{i_1 < ... < i_j} e_{i_1} ... e_{i_j} with e = exp(x), for j = 0..k.
 
-    Args:
-        x: (N, n) log e; -inf deletes an element.
-        k: largest degree.
-
-    Returns:
-        (N, k + 1); -inf where no subset of that size exists.
-
     Example:
-        >>> log_sigma(torch.tensor([[1.0, 2.0, 3.0]]).log(), 2).exp()
+        >>> log_sigma(torch.tensor([[1.0, 2.0, 3.0]]).log(), 2).exp()  # 1, 1 + 2 + 3, 1·2 + 1·3 + 2·3
         tensor([[ 1.0000,  6.0000, 11.0000]])
     """
     n = x.shape[1]

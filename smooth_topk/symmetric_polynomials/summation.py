@@ -11,12 +11,7 @@ from torch import Tensor
 def log_sigma(x: Tensor, k: int) -> Tensor:
     """log σ_j by σ_j(e_1..e_i) = σ_j(e_1..e_{i-1}) + e_i σ_{j-1}(e_1..e_{i-1}), for j = 0..k.
 
-    Args:
-        x: (N, n) log e; -inf deletes an element.
-        k: largest degree.
-
-    Returns:
-        (N, k + 1); -inf where no subset of that size exists, or where its sum underflows.
+    -inf also where a sum underflows.
 
     Example:
         >>> log_sigma(torch.tensor([[1.0, 2.0, 3.0]]).log(), 2).exp()
