@@ -27,7 +27,7 @@ except ImportError as error:
     ) from error
 
 logger = logging.getLogger(__name__)
-RETRIES = 10  # lost nodes and killed workers, per run; an error of the run itself is not tried again
+RETRIES = 10  # of a run whose worker was killed: it goes on from its checkpoint; its own errors are not tried again
 SECONDS_TO_STOP = 120  # for a step and a checkpoint
 POLL_SECONDS = 1.0
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # the same bits as a local worker
@@ -68,7 +68,7 @@ class RayGrid:
             self.resources["num_gpus"] = 1 if ray.cluster_resources().get("GPU") else 0
         if self.resources["num_gpus"]:  # which run is the longest there, the driver's machine may not know
             waiting = deque(sorted(waiting, key=lambda config: expected_seconds(config, "gpu"), reverse=True))
-        # Where the driver is, so that losing a node does not lose it.
+        # Beside the driver, which alone reads it.
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=True
         )
@@ -90,7 +90,7 @@ class RayGrid:
             self._stop(list(running))
 
     def _show(self, board, running: dict[str, RunConfig]) -> None:
-        with contextlib.suppress(ray.exceptions.RayError):  # the board's node was lost: progress is shown later
+        with contextlib.suppress(ray.exceptions.RayError):  # no answer in time, or the board starts anew: shown later
             for run_id, epochs in ray.get(board.take.remote(), timeout=POLL_SECONDS).items():
                 if run_id in running:
                     self.on_epoch(running[run_id], epochs)
