@@ -14,7 +14,6 @@ from .fused import numba_backend, triton_backend
 from .symmetric_polynomials import pivot
 
 HALF = (torch.float16, torch.bfloat16)
-MEMORY = 1 << 21  # numbers in one level of the product tree of a block of rows
 
 
 def row_losses(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float, fused: bool = True) -> Tensor:
@@ -48,9 +47,8 @@ def composed_losses(scores: Tensor, labels: Tensor, k: int, tau: float, margin: 
 
 def composed_backward(scores: Tensor, labels: Tensor, grad_loss: Tensor, k: int, tau: float, margin: float) -> Tensor:
     """Derivatives of `composed_losses`, themselves differentiable; in blocks of rows, to bound the memory."""
-    rows = max(1, MEMORY // max(1, k * scores.shape[1]))
     pieces = []
-    for part, part_labels, part_grad in zip(scores.split(rows), labels.split(rows), grad_loss.split(rows), strict=True):
+    for part, part_labels, part_grad in pivot.blocks(k, scores, labels, grad_loss):
         pull_back = torch.func.vjp(lambda x, y=part_labels: composed_losses(x, y, k, tau, margin), part)[1]
         pieces.append(pull_back(part_grad)[0])
     return torch.cat(pieces)

@@ -16,12 +16,15 @@ The bound C(n, j) decides the arithmetic, never the scores: in the dtype of the 
 and in logarithms of float64 where even the number of subsets exceeds it (n = 2,000 and k = 1,000: 10^600).
 """
 
+from collections.abc import Iterator
 from math import comb
 
 import torch
 from torch import Tensor
 
 from . import divide_and_conquer
+
+MEMORY = 1 << 21  # numbers in one level of the product tree of a block of rows
 
 
 def log_sigma(x: Tensor, k: int) -> Tensor:
@@ -35,8 +38,17 @@ def marginals(x: Tensor, k: int) -> Tensor:
 
     Appendix C, Proposition 7. Rows sum to k.
     """
-    log_sigma_k, pull_back = torch.func.vjp(lambda rows: log_scaled_sigmas(rows, k)[0][-1], x)
-    return pull_back(torch.ones_like(log_sigma_k))[0]
+    pieces = []
+    for (part,) in blocks(k, x):
+        log_sigma_k, pull_back = torch.func.vjp(lambda rows: log_scaled_sigmas(rows, k)[0][-1], part)
+        pieces.append(pull_back(torch.ones_like(log_sigma_k))[0])
+    return torch.cat(pieces)
+
+
+def blocks(k: int, scores: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """The rows of the scores (N, n), and of tensors to match, in blocks that bound the memory of the product tree."""
+    rows = max(1, MEMORY // max(1, k * scores.shape[1]))
+    return zip(*(tensor.split(rows) for tensor in (scores, *others)), strict=True)
 
 
 def log_scaled_sigmas(scores: Tensor, k: int, scale: float = 1.0) -> tuple[Tensor, Tensor]:
@@ -50,12 +62,17 @@ def log_scaled_sigmas(scores: Tensor, k: int, scale: float = 1.0) -> tuple[Tenso
     if fits(scores, k, torch.float64):
         sigmas, log_largest_term = scaled_sigmas(scores, k, scale)
         return safe_log(sigmas), log_largest_term
-    head, constant, log_tail, log_largest_term = around_pivot(scores.double(), k, scale)
-    return log_add_head(divide_and_conquer.log_sigma(log_tail, k).T, constant, head - constant), log_largest_term
+    log_sigmas, log_largest_terms = [], []
+    for (part,) in blocks(k, scores.double()):
+        head, constant, log_tail, log_largest_term = around_pivot(part, k, scale)
+        log_tail_sigmas = divide_and_conquer.log_sigma(log_tail, k).T
+        log_sigmas.append(log_add_head(log_tail_sigmas, constant, head - constant))
+        log_largest_terms.append(log_largest_term)
+    return torch.cat(log_sigmas, 1), torch.cat(log_largest_terms, 1)
 
 
 def scaled_sigmas(scores: Tensor, k: int, scale: float = 1.0) -> tuple[Tensor, Tensor]:
-    """S_0..S_k (k + 1, N) themselves, where C(n, k) fits float64; otherwise as `log_scaled_sigmas`."""
+    """S_0..S_k (k + 1, N) themselves, for n and k that fit float64, and what `log_scaled_sigmas` returns with them."""
     rows = scores if fits(scores, k, scores.dtype) else scores.double()
     head, constant, log_tail, log_largest_term = around_pivot(rows, k, scale)
     live = torch.exp(head - constant)  # ones, that carry the derivatives; zero for a class of -inf

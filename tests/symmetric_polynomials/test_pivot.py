@@ -141,3 +141,22 @@ def test_the_way_of_logarithms_has_no_loss_and_no_gradient_where_no_subset_exist
     (gradient,) = torch.autograd.grad(loss.sum(), scores)
     assert loss.item() == 0
     assert (gradient == 0).all()
+
+
+@pytest.mark.parametrize("way", ["linear", "logarithms"])
+def test_blocks_of_rows_do_not_change_the_probabilities_or_the_gradient(way, monkeypatch):
+    if way == "logarithms":
+        monkeypatch.setattr(pivot, "fits", lambda *arguments: False)
+    scores = torch.randn(7, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    labels = torch.arange(7)
+
+    def run():
+        leaf = scores.clone().requires_grad_()
+        return topk_probabilities(scores, 3), *torch.autograd.grad(
+            composed_losses(leaf, labels, 3, 0.5, 1.0).sum(), leaf
+        )
+
+    whole = run()
+    monkeypatch.setattr(pivot, "MEMORY", 3 * 12 * 2)  # two rows a block, and one in the last
+    for blocked, expected in zip(run(), whole, strict=True):
+        torch.testing.assert_close(blocked, expected, rtol=LOSS, atol=LOSS)
