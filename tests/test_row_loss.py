@@ -12,7 +12,8 @@ from smooth_topk.row_loss import composed_losses, row_losses
 
 TAUS = [10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4]
 SCALES = [1e-2, 1.0, 10.0, 100.0]
-SHAPES = [(1, 2), (2, 3), (3, 40), (5, 6), (5, 100), (8, 9), (10, 12), (16, 20), (20, 22), (50, 100)]
+SHAPES = [(1, 2), (2, 3), (3, 40), (5, 6), (5, 100), (8, 9), (10, 12), (16, 20), (20, 22)]
+SHAPES += [pytest.param(50, 100, marks=pytest.mark.slow)]  # the reference takes its time
 LARGE_SHAPES = [(1, 1000), (5, 1000), (20, 1000)]
 KINDS = ["random", "ties", "deleted"]
 # What the package promises: relative error of the loss where it exceeds 1e-6, error of the gradient relative to its

@@ -13,7 +13,10 @@ from reference import reference_loss, relative_error
 from smooth_topk.fused import triton_backend
 from smooth_topk.row_loss import composed_losses
 
-pytestmark = pytest.mark.skipif(not triton_backend.TRITON_INSTALLED, reason="needs Triton: pip install triton")
+pytestmark = [
+    pytest.mark.skipif(not triton_backend.TRITON_INSTALLED, reason="needs Triton: pip install triton"),
+    pytest.mark.slow,  # the interpreter takes a second for what a GPU does in a microsecond
+]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +27,6 @@ def kernels():
         yield lambda function, *args, **kwargs: pool.submit(function, *args, **kwargs).result()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("tau", [10.0, 0.3, 1e-2, 1e-4])
 @pytest.mark.parametrize(("k", "classes"), [(1, 2), (3, 17), (5, 6), (5, 33), (8, 11)])
 def test_losses_and_gradients_are_exact_at_every_temperature_and_scale(kernels, k, classes, tau):
@@ -34,7 +36,6 @@ def test_losses_and_gradients_are_exact_at_every_temperature_and_scale(kernels, 
     assert_exact(scores, labels, k, tau, losses, gradient)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("k", "classes", "tau"),
     [(9, 11, 10.0), (20, 22, 10.0), (20, 22, 1e-4), (20, 45, 1.0), (32, 33, 1.0), (32, 40, 10.0), (32, 40, 1e-4)],
@@ -60,7 +61,6 @@ def test_blocks_smaller_than_k_and_double_accumulation_are_exact(kernels):
     assert_exact(scores, labels, 12, 0.5, losses, gradient)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("tau", [1.0, 1e-3])
 @pytest.mark.parametrize("block", [4, None])
 def test_ties_are_exact_wherever_the_head_cuts_them(kernels, block, tau):
@@ -163,7 +163,6 @@ def test_a_hard_margin_that_cancels_keeps_its_digits(kernels):
     assert_exact(scores, labels, 2, 1e-7, losses, gradient, margin=0.3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("k", "classes", "tau"), [(5, 1000, 0.1), (5, 9001, 1.0), (20, 5003, 1.0)])
 def test_long_rows_equal_float64(kernels, k, classes, tau):
     scores, labels = random_scores(2, classes, scale=3.0)
@@ -171,7 +170,6 @@ def test_long_rows_equal_float64(kernels, k, classes, tau):
     assert_equals_float64(scores, labels, k, tau, losses, gradient)
 
 
-@pytest.mark.slow
 def test_two_hundred_thousand_classes_equal_float64(kernels):
     scores, labels = random_scores(1, 200_003, scale=3.0)
     losses, gradient, _ = kernels(triton_worker.run, scores, labels, 5, 0.5)
@@ -202,7 +200,6 @@ def test_an_empty_batch_gives_empty_losses(kernels):
     assert gradient.shape == (0, 7)
 
 
-@pytest.mark.slow
 def test_torch_compile_takes_each_kernel_as_one_operator(kernels):
     scores, labels = random_scores(2, 12)
     losses, gradient = kernels(triton_worker.run_compiled, scores, labels, 3, 0.5)
