@@ -36,6 +36,7 @@ autodoc_preserve_defaults = True
 autodoc_class_signature = "mixed"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
+napoleon_use_rtype = False  # "The loss: a scalar" is a sentence, not a type
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 

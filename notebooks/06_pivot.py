@@ -125,9 +125,10 @@ print("ε_0, ..., ε_5 =", [f"{value:.3g}" for value in S.tolist()])
 assert torch.allclose(S, log_symmetric_polynomials(u.log(), k, algorithm="divide_and_conquer").exp())
 
 # %% [markdown]
-# Now the classes of the head join, the pivot first and the largest last. When class $i$ joins, $\sigma_j \leftarrow
-# \sigma_j + e^{t_i} \sigma_{j-1}$ as always. But the largest term changes too: before, it was $\exp(t_{i+1} + \cdots
-# + t_{i+j})$, and now it is $\exp(t_i + \cdots + t_{i+j-1})$ (beyond the head, $t = 0$). Divide each side by its own:
+# Now the classes of the head join, the pivot first and the largest last. When class $i$ joins,
+# $\sigma_j \leftarrow \sigma_j + e^{t_i} \sigma_{j-1}$ as always. But the largest term changes too: before, it was
+# $\exp(t_{i+1} + \cdots + t_{i+j})$, and now it is $\exp(t_i + \cdots + t_{i+j-1})$ (beyond the head, $t = 0$). Divide
+# each side by its own:
 #
 # $$S_j \leftarrow e^{\,t_{i+j} - t_i} \, S_j + S_{j-1}.$$
 #

@@ -12,6 +12,7 @@ from smooth_topk.study.tau_explorer import VALUES, live_figure
 WIDGET = "application/vnd.jupyter.widget-view+json"
 STATE = "application/vnd.jupyter.widget-state+json"
 LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<chapter>\w+)\.ipynb(?:#[^)]*)?\)")
+WIDE = 750  # pixels; a figure of one panel has 650
 NEEDS_KERNEL = "*Open this chapter in JupyterLab (`bash scripts/lab.sh`) to move these controls.*"
 
 
@@ -32,7 +33,7 @@ def prepare_chapter(source: Path, target: Path, chapters: set[str]) -> None:
             cell.source = mended_links(cell.source, chapters)
         elif cell.cell_type == "code":
             cell.outputs = [without_widget(output, states) for output in cell.outputs]
-            cell.metadata["mystnb"] = {"image": {"alt": plain_words(text)}}
+            cell.metadata["mystnb"] = {"image": image_options(cell.outputs, text)}
             if "injected-parameters" in cell.metadata.get("tags", []):
                 cell.metadata["tags"] = [*cell.metadata["tags"], "hide-cell"]
     notebook.cells.insert(1, nbformat.v4.new_markdown_cell(provenance(notebook.metadata), id="provenance"))
@@ -46,6 +47,12 @@ def mended_links(text: str, chapters: set[str]) -> str:
     return LINK.sub(lambda link: link[0] if link["chapter"] in chapters else link["text"], text)
 
 
+def image_options(outputs: list[NotebookNode], text: str) -> dict[str, str]:
+    """What Sphinx is told about the figures of a cell: their alternative text, and which do not fit a phone."""
+    widths = [output.get("metadata", {}).get("image/png", {}).get("width", 0) for output in outputs]
+    return {"alt": plain_words(text)} | ({"classes": "wide"} if max(widths, default=0) > WIDE else {})
+
+
 def plain_words(text: str) -> str:
     """The last paragraph of a text without its markup: what a screen reader says of the figure below it.
 
@@ -53,7 +60,7 @@ def plain_words(text: str) -> str:
         >>> plain_words("# Title\\n\\nEach *point* is a [sample](x.md), $s_y > 0$.")
         'Each point is a sample, s_y > 0.'
     """
-    last = text.strip().split("\n\n")[-1]
+    last = re.sub(r"^- ", "", text.strip().split("\n\n")[-1], flags=re.MULTILINE)
     last = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", last)
     return re.sub(r"\s+", " ", re.sub(r"[*`$#\\{}]", "", last)).strip() or "Figure"
 

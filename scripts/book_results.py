@@ -88,8 +88,10 @@ def _origin(part: pd.DataFrame) -> str:
         return f"Ours: {where}."
     first = part.iloc[0]
     rates = ", ".join(f"{rate:g}" for rate in sorted(set(part["learning_rate"])))
+    images = set(part["train_images"].dropna())
+    data = first["dataset"] + "".join(f", {count:,} images" for count in images if len(images) == 1)
     size = f"{first['epochs']} epochs, batch {first['batch_size']}"
-    return f"Ours: {first['dataset']}, {first['model']}, {size}, rate {rates}; {where}."
+    return f"Ours: {data}, {first['model']}, {size}, rate {rates}; {where}."
 
 
 def _html(table: pd.DataFrame) -> str:

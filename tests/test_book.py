@@ -82,6 +82,12 @@ def test_every_page_is_in_the_table_of_contents():
         assert re.search(rf"^{name}$", page("index.md"), re.MULTILINE), name
 
 
+def test_every_reference_is_cited_and_every_citation_has_a_reference():
+    entries = set(re.findall(r"^@\w+\{(\w+),", page("references.bib"), re.MULTILINE))
+    pages = "".join(page(path.name) for path in (ROOT / "book").glob("*.md"))
+    assert entries == {key for keys in re.findall(r"\{cite:\w\}`([^`]+)`", pages) for key in keys.split(",")}
+
+
 def test_parts_without_a_chapter_are_left_out_of_the_contents():
     index = build_book.without_empty_parts(page("index.md"), {"00_start_here", "13_use_it_in_your_project"})
     assert ":caption: The loss" in index
@@ -154,14 +160,16 @@ def test_a_link_to_a_chapter_that_is_not_in_the_book_becomes_text(tmp_path):
 
 
 def test_a_figure_is_described_by_the_text_above_it(tmp_path):
-    picture = v4.new_output("display_data", data={"image/png": "iVBORw0KGgo="})
+    size = {"image/png": {"width": 1029, "height": 331}}
+    picture = v4.new_output("display_data", data={"image/png": "iVBORw0KGgo="}, metadata=size)
     cells = [
         v4.new_markdown_cell("# T"),
         v4.new_markdown_cell("## Two\n\nEach *point* is a [sample](00_start_here.ipynb), $s_y > 0$."),
         v4.new_code_cell("draw()", outputs=[picture]),
     ]
     chapter = prepared(tmp_path, v4.new_notebook(cells=cells))
-    assert chapter.cells[3].metadata["mystnb"]["image"]["alt"] == "Each point is a sample, s_y > 0."
+    options = {"alt": "Each point is a sample, s_y > 0.", "classes": "wide"}
+    assert chapter.cells[3].metadata["mystnb"]["image"] == options
 
 
 def readme_pictures() -> list[tuple[str, Path]]:
@@ -221,11 +229,12 @@ def test_measured_times_appear_with_their_machine_beside_those_of_the_paper(tmp_
 def test_a_recorded_run_of_a_study_appears_with_its_machine_beside_the_papers_number(tmp_path):
     run = configs.table_1_noise("laptop")[0]
     place = {"device": "cpu", "cpu": "A processor", "machine": "2 cores", "torch": "2.13", "date": "2026-11-16"}
-    append_run(tmp_path, {"run_id": run.run_id, **run.to_dict(), "status": "finished", "test_top5": 0.4321, **place})
+    found = {"status": "finished", "test_top5": 0.4321, "train_images": 5000}
+    append_run(tmp_path, {"run_id": run.run_id, **run.to_dict(), **found, **place})
     text = book_results.results_page(tmp_path)
     noise = text[text.index("## Tables 1 and 9") : text.index("## Table 2")]
     assert "43.21, 1 seed" in noise
-    assert "Ours: cifar100, small, 24 epochs" in noise
+    assert "Ours: cifar100, 5,000 images, small, 24 epochs" in noise
     assert "A processor" in noise
 
 

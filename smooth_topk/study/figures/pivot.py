@@ -58,8 +58,10 @@ def correction_curve(table: pd.DataFrame, *, k: int, classes: int, ax: Axes | No
     low, high = -math.log(k), math.log(classes - k)
     for bound, name in ((low, "−log k"), (high, "log(n − k)")):
         ax.axhline(bound, color=GREY, linestyle="--", linewidth=1.2)
-        ax.text(table["tau"].min(), bound, f" {name}", va="bottom" if bound > 0 else "top", color=GREY)
-    ax.set(xscale="log", xlabel="τ", ylabel="log($S_k$ / $S_{k-1}$)", ylim=(low - 0.7, high + 0.7))
+        away = 4 if bound > 0 else -4  # points from the line, outside the band
+        place = {"textcoords": "offset points", "va": "bottom" if bound > 0 else "top"}
+        ax.annotate(name, (table["tau"].min(), bound), (2, away), color=DARK, **place)
+    ax.set(xscale="log", xlabel="τ", ylabel="log($S_k$ / $S_{k-1}$)", ylim=(low - 0.9, high + 0.9))
     return ax
 
 

@@ -2,6 +2,7 @@
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from smooth_topk.study.figures.style import BLUE, GREY, look_of_loss, maths, new_axes, tau_colour
 from smooth_topk.study.tables.cells import finished, loss_names, refuse_mixture
@@ -145,7 +146,7 @@ def training_curves_by_tau(
         ax.axhline(chance, color=GREY, linestyle="--", linewidth=1, label="random")
         ax.set_ylim(0, 1.02)
     name = f"top-{metric[-1]} error, {SETS[metric.split('_')[0]]}" if is_accuracy else LABELS.get(metric, metric)
-    ax.set(xlabel="epoch", ylabel=name)
+    _epochs_below(ax, name)
     return _legend_or_not_run(ax, table, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
@@ -167,7 +168,7 @@ def annealing_curves(
             pair = [start + 1, end + 1]
             ax.plot(pair, values.loc[[start, end]], color=tau_colour(tau), linewidth=3.2 if falls else 1.8)
         ax.plot([], [], color=tau_colour(curve["tau"].iloc[0]), linewidth=3.2 if falls else 1.8, label=maths(name))
-    ax.set(xlabel="epoch", ylabel=LABELS.get(metric, metric))
+    _epochs_below(ax, LABELS.get(metric, metric))
     return _legend_or_not_run(ax, runs)
 
 
@@ -239,7 +240,13 @@ def _draw_curves(ax, epochs, runs, metric):
         line = ax.plot(curve.index + 1, curve, label=maths(loss), **looks[loss] | {"marker": ""})[0]
         best = round(part["best_epoch"].astype(float).mean())
         ax.plot([best + 1], [curve[best]], looks[loss]["marker"], color=line.get_color())
-    ax.set(xlabel="epoch", ylabel=LABELS.get(metric, metric))
+    _epochs_below(ax, LABELS.get(metric, metric))
+
+
+def _epochs_below(ax, name):
+    """Names the axes; an epoch is a whole number."""
+    ax.set(xlabel="epoch", ylabel=name)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _looks(names) -> dict[str, dict]:
