@@ -174,6 +174,13 @@ def test_the_explorer_follows_the_dark_mode_of_the_page(book, watched):
     assert page.evaluate(colour) != light
 
 
+def test_in_the_dark_what_a_cell_shows_is_not_put_on_a_light_ground(book, watched):
+    page = settled(watched.page, book / "chapters" / "02_smoothing_with_tau.html")
+    page.evaluate("() => { document.documentElement.dataset.theme = 'dark'; }")
+    ground = "() => getComputedStyle(document.querySelector('.cell_output .text_html')).backgroundColor"
+    assert page.evaluate(ground) == "rgba(0, 0, 0, 0)"
+
+
 def test_search_finds_the_loss_in_a_book_opened_from_a_folder(book, watched):
     page = watched.page
     page.goto((book / "search.html").as_uri() + "?q=smooth_topk_loss")
