@@ -81,7 +81,8 @@ print("1 ≤ S_j ≤ C(n, j) at every τ")
 # %% [markdown]
 # What underflows in such a sum is below $10^{-38}$ beside a one: negligible, truly. And the upper bound fits: for
 # ImageNet and $k = 5$ it is $8 \cdot 10^{12}$. (Where $\binom{n}{k}$ itself exceeds the largest float32, the package
-# adds in float64; $n$ and $k$ alone decide.) What remains is to compute $S_j$ without passing through $\sigma_j$.
+# adds in float64, and beyond that in logarithms; $n$ and $k$ alone decide.) What remains is to compute $S_j$ without
+# passing through $\sigma_j$.
 #
 # ## Head, pivot, tail
 #

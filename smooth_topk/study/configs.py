@@ -64,7 +64,8 @@ PAPER_SMOOTH_IMAGENET = {"loss": "smooth", "tau": 0.1, "learning_rate": 1.0, "we
 SHORT_SMOOTH = {"loss": "smooth", "tau": 0.2, "learning_rate": 0.4, "weight_decay": 2.5e-5}
 LONG_SMOOTH = {"loss": "smooth", "tau": 1.0, "learning_rate": 1.6, "weight_decay": 2.5e-5}  # the paper's tau
 SEARCHED = (CROSS_ENTROPY, SHORT_SMOOTH, LONG_SMOOTH)  # where the search on "laptop" starts
-LAPTOP_LOSSES = (CROSS_ENTROPY, LONG_SMOOTH)  # what it chose, by validation top-5 alone
+# What it chose, by validation top-5 alone: 32.3 % against 31.6 to 32.1, and 36.9 % against 34.4 to 36.8.
+LAPTOP_LOSSES = (CROSS_ENTROPY | {"weight_decay": 5e-4}, LONG_SMOOTH | {"weight_decay": 1.25e-4})
 
 
 def table_1_noise(profile: str = "paper", *, model: str | None = None) -> tuple[RunConfig, ...]:
