@@ -54,9 +54,10 @@ def run_missing(grid: Sequence[RunConfig], profile: str) -> pd.DataFrame:
 
 
 def recorded_runs(grid: Sequence[RunConfig], folder: Path | None = None) -> pd.DataFrame:
-    """Returns the rows of runs.csv that belong to the grid: those in `folder`, by default in book/results."""
-    runs = _with_results(read_runs(folder or notebook.recorded_folder()))
-    return runs[runs["run_id"].isin({run.run_id for run in grid})]
+    """Returns the rows of runs.csv that belong to the grid, in its order; of `folder`, by default book/results."""
+    runs = _with_results(read_runs(folder or notebook.recorded_folder())).set_index("run_id", drop=False)
+    found = dict.fromkeys(run.run_id for run in grid if run.run_id in runs.index)
+    return runs.loc[list(found)].reset_index(drop=True)
 
 
 def epochs_of(runs: pd.DataFrame, folder: Path | None = None) -> pd.DataFrame:
