@@ -67,9 +67,7 @@ class Explorer(widgets.VBox):
     """Sliders above a picture; see `explore`."""
 
     def __init__(self, draw, sliders, panels, size):
-        self.draw, self.sliders, self.panels, self.places = draw, sliders, panels, []
-        self.figure = Figure(figsize=size, dpi=100, layout="constrained")
-        FigureCanvasAgg(self.figure)
+        self.draw, self.sliders, self.panels, self.size, self.places = draw, sliders, panels, size, []
         self.image, self.message = widgets.Image(format="png"), widgets.HTML()
         super().__init__([*sliders.values(), self.message, self.image])
         self.redraw()
@@ -78,7 +76,8 @@ class Explorer(widgets.VBox):
 
     def redraw(self, _change=None):
         """Draws the figure for the sliders' values; an error is shown above the last good picture."""
-        self.figure.clear()
+        self.figure = Figure(figsize=self.size, dpi=100)  # a new one is made faster than an old one is cleared
+        FigureCanvasAgg(self.figure)
         try:
             values = {name: slider.value for name, slider in self.sliders.items()}
             self.draw(self.figure.subplots(*self.panels), **values)
@@ -92,13 +91,13 @@ class Explorer(widgets.VBox):
         """Renders the figure once; the layout, a third of the time, is made for the first picture and then kept."""
         axes, canvas = self.figure.axes, self.figure.canvas
         if len(axes) == len(self.places):
+            self.figure.set_layout_engine("none")
             for ax, place in zip(axes, self.places, strict=True):
                 ax.set_position(place)
             canvas.draw()
         else:
             self.figure.set_layout_engine("constrained")
             canvas.draw()
-            self.figure.set_layout_engine("none")
             self.places = [ax.get_position(original=True) for ax in axes]
         picture = io.BytesIO()
         # Little compression: the picture travels to a browser on the same machine.
