@@ -188,9 +188,10 @@ assert (finished["validation_top5"] >= finished["last_validation_top5"]).all()  
 # ## Recorded on CIFAR-100
 #
 # What the profiles `laptop` and `paper` left in `book/results`, whichever profile ran above. `laptop` trains a small
-# net on 5,000 images for 24 epochs without flips and crops. A trial found this setting by one question only: does
-# cross-entropy learn noisy labels by heart within the time of a CPU? The paper's network on all images needs a GPU
-# server.
+# net on 5,000 images for 24 epochs without flips and crops. Trials at $p = 0.8$ found this setting: cross-entropy learns
+# 99 % of the noisy labels by heart, and the smooth losses fit their training labels too. Their validation accuracy was
+# seen, and the smooth losses were ahead. A trial with flips and crops was stopped after 16 of 40 epochs, when
+# cross-entropy had not memorised. The paper's network on all images needs a GPU server.
 #
 # First the rate and the decay of each loss, one changed at a time, at $p = 0.8$ and one seed. Table 1 takes for each
 # loss the best of its five by validation top-5; test accuracy had no say.
