@@ -188,8 +188,8 @@ assert (finished["validation_top5"] >= finished["last_validation_top5"]).all()  
 # ## Recorded on CIFAR-100
 #
 # What the profiles `laptop` and `paper` left in `book/results`, whichever profile ran above. `laptop` trains a small
-# net on 5,000 images for 24 epochs without flips and crops. Trials at $p = 0.8$ found this setting: cross-entropy learns
-# 99 % of the noisy labels by heart, and the smooth losses fit their training labels too. Their validation accuracy was
+# net on 5,000 images for 24 epochs without flips and crops. Trials at $p = 0.8$ found this setting: cross-entropy
+# learns 99 % of the noisy labels by heart, and the smooth losses fit their training labels too. Validation accuracy was
 # seen, and the smooth losses were ahead. A trial with flips and crops was stopped after 16 of 40 epochs, when
 # cross-entropy had not memorised. The paper's network on all images needs a GPU server.
 #
