@@ -1,11 +1,13 @@
 """What must not lose anything: a full disk, a read-only folder, a second process, Ctrl-C, no memory, a loss of NaN."""
 
+import contextlib
 import errno
 import logging
 import os
 import signal
-import stat
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +18,9 @@ from smooth_topk.study.files import LockHeldError, exclusive
 from smooth_topk.study.interruption import StopRequest
 from smooth_topk.study.records import read_epochs, read_runs
 from smooth_topk.study.run import OutOfMemoryError, Run
+from smooth_topk.study.training import make_fabric
+
+NOBODY = 65534
 
 
 def assert_goes_on_to_the_same_end(folder, data, reference):
@@ -71,12 +76,35 @@ def test_a_folder_that_cannot_be_written_to_is_named_before_any_training(data, t
         fit_small(tmp_path, data)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="needs a user other than root: permissions do not stop root")
-def test_a_read_only_folder_is_named_before_any_training(data, tmp_path, monkeypatch):
+@pytest.fixture
+def open_folder():
+    """A temporary folder that every user may enter, which pytest's own is not."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def without_privileges():
+    """Permissions do not stop root: as root, another user's rights hold for a while."""
+    was_root = os.geteuid() == 0
+    if was_root:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if was_root:
+            os.seteuid(0)
+
+
+def test_a_read_only_folder_is_named_before_any_training(data, open_folder, monkeypatch):
     monkeypatch.setattr(training, "load_data", None)
-    (tmp_path / "runs").mkdir(mode=stat.S_IRUSR | stat.S_IXUSR)
-    with pytest.raises(OSError, match=r"Could not write .*runs: Permission denied"):
-        fit_small(tmp_path, data)
+    fabric = make_fabric(small_config())  # imports what the other user may not read
+    for name, mode in (("results", 0o777), ("runs", 0o555)):
+        (open_folder / name).mkdir()
+        (open_folder / name).chmod(mode)
+    with without_privileges(), pytest.raises(OSError, match=r"Could not write .*runs: Permission denied"):
+        fit_small(open_folder, data, fabric=fabric)
 
 
 def test_a_second_process_on_the_same_run_is_told_who_trains_it(data, tmp_path):
