@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from drawn import bar_heights
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_rgba
@@ -32,10 +33,6 @@ def clean_canvas():
         plt.close("all")
 
 
-def heights(ax):
-    return [bar.get_height() for bar in ax.patches]
-
-
 def random_batch(samples=50, classes=12):
     random = torch.Generator().manual_seed(3)
     scores = 2 * torch.randn(samples, classes, generator=random, dtype=torch.float64)
@@ -54,7 +51,7 @@ def test_the_prediction_loss_is_a_step_at_the_kth_other_score():
 
 def test_score_bars_fill_the_k_largest_scores_and_name_them_in_order():
     ax = figures.score_bars(SCORES, 2, k=2, names=list("abcdef"))
-    assert heights(ax) == sorted(SCORES.tolist(), reverse=True)
+    assert [bar.get_height() for bar in ax.patches] == sorted(SCORES.tolist(), reverse=True)
     filled = [bar.get_facecolor()[:3] == to_rgba(style.BLUE)[:3] for bar in ax.patches]
     assert filled == [True, True, False, False, False, False]
     assert [tick.get_text() for tick in ax.get_xticklabels()] == list("daecfb")
@@ -101,7 +98,7 @@ def test_derivative_bars_count_what_is_not_zero():
     table = figures.derivative_table(SCORES, 2, k=3, taus=[0.5])
     axes = figures.derivative_bars(table)
     assert axes[0].get_title(loc="left") + axes[0].get_title() == "hard: 2 of 6 are not zero"
-    assert heights(axes[1]) == table[table["loss"] == "smooth, τ = 0.5"]["derivative"].tolist()
+    assert bar_heights(axes[1]) == table[table["loss"] == "smooth, τ = 0.5"]["derivative"].tolist()
 
 
 def test_the_derivative_map_leaves_zeros_white():

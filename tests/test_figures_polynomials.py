@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from drawn import bar_heights
 
 from smooth_topk import smooth_topk_loss
 from smooth_topk.study import figures, tables
@@ -37,8 +38,7 @@ def test_the_share_of_the_subsets_with_the_label_is_the_loss():
     share = table["share"][table["with_label"]].sum()
     loss = smooth_topk_loss(scores.double(), label, k=2, tau=0.5).item()
     assert -0.5 * log(share) == pytest.approx(loss, abs=ROUNDING)
-    heights = [bar.get_height() for bar in figures.subset_shares(table).patches]
-    assert heights == table["share"].tolist()
+    assert bar_heights(figures.subset_shares(table)) == table["share"].tolist()
 
 
 def test_the_grid_of_the_summation_algorithm_ends_with_the_polynomials():

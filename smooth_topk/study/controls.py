@@ -68,6 +68,7 @@ class Explorer(widgets.VBox):
 
     def __init__(self, draw, sliders, panels, size):
         self.draw, self.sliders, self.panels, self.size, self.places = draw, sliders, panels, size, []
+        self.formulas = None
         self.image, self.message = widgets.Image(format="png"), widgets.HTML()
         super().__init__([*sliders.values(), self.message, self.image])
         self.redraw()
@@ -90,6 +91,11 @@ class Explorer(widgets.VBox):
     def _picture(self):
         """Renders the figure once; the layout, a third of the time, is made for the first picture and then kept."""
         axes, canvas = self.figure.axes, self.figure.canvas
+        renderer = canvas.get_renderer()
+        # One typesetter for all pictures: it remembers the formulas it has set.
+        self.formulas = renderer.mathtext_parser = self.formulas or renderer.mathtext_parser
+        for ax in axes:
+            ax.minorticks_off()  # on a wide log axis they take half the time
         if len(axes) == len(self.places):
             self.figure.set_layout_engine("none")
             for ax, place in zip(axes, self.places, strict=True):

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from smooth_topk import hard_topk_loss, smooth_topk_loss
-from smooth_topk.study.figures.style import GREY, look_of_loss, new_axes
+from smooth_topk.study.figures.style import GREY, bars, look_of_loss, new_axes
 
 SMALLEST = 1e-6  # derivatives below it are drawn as zero
 
@@ -57,17 +57,17 @@ def derivative_bars(table: pd.DataFrame, *, axes: Sequence[Axes] | None = None) 
         part = table[table["loss"] == loss]
         places = np.arange(len(part))
         colour = look_of_loss(loss.split(",")[0])["color"]
-        hatches = ["//" if true else "" for true in part["true"]]
-        ax.bar(places, part["derivative"], facecolor=colour, edgecolor="white", hatch=hatches)
+        for true, hatch in ((False, None), (True, "//")):
+            chosen = (part["true"] == true).to_numpy()
+            bars(ax, places[chosen], part["derivative"][chosen], facecolor=colour, edgecolor="white", hatch=hatch)
         ax.axhline(0, color=GREY, linewidth=0.8)
         count = int((part["derivative"].abs() > SMALLEST).sum())
         ax.set_title(f"{loss.replace('_', '-')}: {count} of {len(part)} are not zero")
         ax.set(ylabel="∂loss / ∂score")
         ax.set_ylim(*((-1.1, 1.1) if loss == "cross_entropy" else (-reach, reach)))
         ax.grid(axis="x", visible=False)
-        ax.set_xticks(places)
-        ax.tick_params(labelbottom=ax is axes[-1])
-    axes[-1].set_xticks(places, part["name"])
+        ax.tick_params(bottom=ax is axes[-1], labelbottom=ax is axes[-1])
+        ax.set_xticks(places if ax is axes[-1] else [], part["name"] if ax is axes[-1] else [])
     axes[-1].set(xlabel="class, in descending order of the scores")
     return axes
 

@@ -10,7 +10,7 @@ from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
 from smooth_topk.study.figures.speed import looks_of_algorithms
-from smooth_topk.study.figures.style import BLUE, DARK, GREY, new_axes
+from smooth_topk.study.figures.style import BLUE, DARK, GREY, bars, new_axes
 
 PALE = "#e3edf7"  # BLUE as a background
 
@@ -33,10 +33,10 @@ def subset_table(scores: Tensor, label: int, *, k: int, tau: float, margin: floa
 def subset_shares(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draws the share of each subset in the first sum of eq. (9): a table of `subset_table`."""
     ax = new_axes(ax)
-    colours = [BLUE if with_label else "white" for with_label in table["with_label"]]
-    bars = ax.bar(table["subset"], table["share"], color=colours, edgecolor=DARK, linewidth=0.8)
-    for bar, with_label in zip(bars, table["with_label"], strict=True):
-        bar.set_hatch("" if with_label else "///")
+    looks = {True: {"facecolor": BLUE}, False: {"facecolor": "white", "hatch": "///"}}
+    for with_label, look in looks.items():
+        part = table[table["with_label"] == with_label]
+        bars(ax, part.index, part["share"], edgecolor=DARK, linewidth=0.8, **look)
     total = table["share"][table["with_label"]].sum()
     ax.legend(
         handles=[
@@ -44,9 +44,9 @@ def subset_shares(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
             Patch(facecolor="white", edgecolor=DARK, hatch="///", label=f"without it: {1 - total:.0%}"),
         ]
     )
-    ax.tick_params(axis="x", labelrotation=90)
-    ax.set(xlabel="subset of the classes", ylabel="share of the sum", ylim=(0, None))
     ax.grid(axis="x", visible=False)
+    ax.set_xticks(table.index, table["subset"], rotation=90)
+    ax.set(xlabel="subset of the classes", ylabel="share of the sum", ylim=(0, None))
     return ax
 
 

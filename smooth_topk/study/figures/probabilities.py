@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from smooth_topk import topk_probabilities
-from smooth_topk.study.figures.style import BLUE, DARK, new_axes
+from smooth_topk.study.figures.style import BLUE, DARK, bars, new_axes
 
 
 def probability_table(scores: Tensor, names: Sequence[str], *, k: int) -> pd.DataFrame:
@@ -90,15 +90,15 @@ def crop_bars(table: pd.DataFrame, *, k: int, axes: Sequence[Axes] | None = None
     axes[-1].legend()
     for ax in axes[1:]:
         ax.set(ylabel="")
+        ax.tick_params(labelleft=False)
     return axes
 
 
 def _pairs(ax, shown, k):
     places = np.arange(len(shown))
-    ax.bar(places - 0.2, shown["marginal"], 0.4, color=BLUE, label=f"in the top {k} (sums to {k})")
-    ax.bar(
-        places + 0.2, shown["softmax"], 0.4, facecolor="white", edgecolor=DARK, hatch="//", label="softmax (sums to 1)"
-    )
-    ax.set_xticks(places, shown["name"].astype(str))
-    ax.set(ylabel="probability", ylim=(0, 1.05))
+    hatched = {"facecolor": "white", "edgecolor": DARK, "hatch": "//"}
+    bars(ax, places - 0.2, shown["marginal"], width=0.4, color=BLUE, label=f"in the top {k} (sums to {k})")
+    bars(ax, places + 0.2, shown["softmax"], width=0.4, label="softmax (sums to 1)", **hatched)
     ax.grid(axis="x", visible=False)
+    ax.set_xticks(places, shown["name"].astype(str))
+    ax.set(ylabel="probability", ylim=(0, 1.05), yticks=(0, 0.25, 0.5, 0.75, 1))

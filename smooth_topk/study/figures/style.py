@@ -6,7 +6,9 @@ scale; the paper's values are hollow markers, ours filled. Lines and markers tel
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.colors import ListedColormap, LogNorm
 
 DARK, BLUE, BROWN, GREY = "#222222", "#1f6fb4", "#a3541a", "#8a8a8a"
@@ -47,6 +49,15 @@ def show_tau_scale(ax: Axes) -> None:
 def new_axes(ax: Axes | None = None, **options) -> Axes:
     """Returns the axes given, or those of a new figure."""
     return plt.subplots(**options)[1] if ax is None else ax
+
+
+def bars(ax: Axes, places, heights, *, width: float = 0.8, **look) -> None:
+    """Draws bars from zero as one object. Axes.bar makes one of each, too slow for a slider."""
+    places, heights = np.asarray(places, float), np.asarray(heights, float)
+    left, right, zero = places - width / 2, places + width / 2, np.zeros_like(heights)
+    corners = np.stack([left, zero, left, heights, right, heights, right, zero], axis=1).reshape(-1, 4, 2)
+    ax.add_collection(PolyCollection(corners, **look))
+    ax.autoscale_view()
 
 
 def maths(name: str) -> str:
