@@ -52,7 +52,7 @@ print(f"{grid[0].dataset}: training sets of {', '.join(tables.size_name(size) fo
 # Every size is trained for the same number of epochs, as in the paper: a small set also means few steps.
 #
 # The length of `quick` was changed after a first result was seen. With 16 epochs cross-entropy led at all three sizes;
-# chapter 9 then showed that the smooth loss needs longer, and 32 epochs were taken for both. Read the sign of a
+# chapter 9 then showed that the smooth loss needs longer, and 24 epochs are taken for both. Read the sign of a
 # difference here as a matter of the length of training, too.
 
 # %%
