@@ -15,6 +15,7 @@ import pandas as pd
 
 from smooth_topk.study import configs, evidence, tables
 from smooth_topk.study.records import read_runs
+from smooth_topk.study.tables.costs import cost_table
 
 TIMES = ["algorithm", "direction", "n", "seconds"]
 STABILITY = ["algorithm", "dtype", "tau", "stable"]
@@ -23,6 +24,18 @@ OPENING = """# Results
 The paper's numbers stand beside ours. Accuracies are in percent, times in seconds; a cell of ours is the mean over
 seeds, with the standard deviation and the number of seeds. **Every number comes from a CSV file** in `book/results`:
 the paper's from `paper/`, ours with machine, versions and date. What is not in these files was not run, and says so.
+"""
+IN_SHORT = """## In short
+
+The study that was run is small: CIFAR-100, mostly 5,000 training images, a network of 160 thousand
+parameters, 24 epochs, two CPU cores (profile `laptop`). It shows whether an effect exists at that scale; it does not
+check the paper's numbers. Accuracies are top-5 in percent, differences in points, means over seeds.
+
+{findings}
+
+**Not run**: the paper's own settings, 300 epochs of DenseNet 40-40 on CIFAR-100 and ResNet-18 on ImageNet. `bash
+scripts/study.sh --profile paper` runs them in about {hours} hours on one GPU of the paper's kind;
+[Run it on a GPU server](gpu_server) says how this is estimated.
 """
 COMMENTED = "[Paper versus ours](chapters/14_paper_versus_ours) comments on each table.\n"
 
@@ -35,7 +48,9 @@ def results_page(folder: Path, chapters: set[str] = frozenset()) -> str:
         chapters: names of the chapters in this book; the page links to no other.
     """
     opening = OPENING + (COMMENTED if "14_paper_versus_ours" in chapters else "")
-    return "\n\n".join([opening, *(_shown(section) for section in _sections(folder))])
+    hours = cost_table("paper").loc["all", "all runs"]
+    in_short = IN_SHORT.format(findings=_html(tables.findings_table(folder)), hours=f"{hours:,.0f}")
+    return "\n\n".join([opening, in_short, *(_shown(section) for section in _sections(folder))])
 
 
 class Section(NamedTuple):

@@ -3,7 +3,7 @@
 from smooth_topk.study.run_config import RunConfig
 
 SPLITS = {  # training, validation and test images
-    "synthetic": (10_000, 1_000, 2_000),
+    "synthetic": (10_000, 500, 2_000),
     "cifar100": (45_000, 5_000, 10_000),
     "imagenet": (1_231_167, 50_000, 50_000),
 }

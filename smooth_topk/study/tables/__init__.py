@@ -6,6 +6,7 @@ What was not run says "not run"; means come with their standard deviation and th
 from smooth_topk.study.tables.cells import NOT_RUN, mean_and_std
 from smooth_topk.study.tables.comparisons import drop_table, early_stopping_table, gain_table, loss_table
 from smooth_topk.study.tables.errors import error_table, errors_of, largest_relative_error
+from smooth_topk.study.tables.findings import findings_table
 from smooth_topk.study.tables.paper import paper_facts, paper_table
 from smooth_topk.study.tables.settings import settings_table
 from smooth_topk.study.tables.show import show
@@ -22,6 +23,7 @@ __all__ = [
     "error_table",
     "errors_of",
     "exponent_table",
+    "findings_table",
     "gain_table",
     "largest_relative_error",
     "loss_table",
