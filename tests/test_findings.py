@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from smooth_topk.study import configs, evidence, tables
+from smooth_topk.study import configs, evidence, sparsity, tables
 from smooth_topk.study.tables import findings
 from smooth_topk.study.tables.costs import cost_table
 
@@ -61,6 +61,13 @@ def test_cross_entropy_leads_where_nothing_is_learned_by_heart():
     for grouping in ("superclass", "index_blocks"):
         assert findings.gains(brief[brief["noise_grouping"] == grouping])[0.8] < -1
     assert evidence.epochs_of(brief, RESULTS)["train_top1"].max() < 0.2
+
+
+def test_derivatives_are_sparse_where_training_fails():
+    shares = sparsity.read_sparsity(RESULTS).set_index("tau")["share"]
+    assert shares.is_monotonic_increasing
+    assert shares[0.0] == 0.02  # two classes of 100: the true one and the k-th best of the others
+    assert shares[0.0001] < 0.1 < shares[0.001] < 0.6 < shares[0.01] == 1
 
 
 def test_a_falling_temperature_is_not_ahead():

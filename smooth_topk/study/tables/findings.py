@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from smooth_topk.study import configs, evidence, notebook
+from smooth_topk.study import configs, evidence, notebook, sparsity
 from smooth_topk.study.run_config import RunConfig
 from smooth_topk.study.tables.cells import NOT_RUN
 from smooth_topk.study.tables.comparisons import GROUPINGS
@@ -47,6 +47,7 @@ def findings_table(folder: Path | None = None) -> pd.DataFrame:
         row("τ = 0, 0.001, 0.01, 0.1, 1, 10, 100: the smallest fail, 0.1 is best (Table 6)",
             ", ".join(f"{mean:.1f}" for mean in paper_table(6).query("split == 'test'").sort_values("tau")["mean"]),
             configs.figure_2_temperature("laptop"), _temperatures),
+        ["at a small τ most derivatives are zero at first (Figure 2b)", "a curve", _shares_of_derivatives(folder)],
         row("a falling τ gains nothing over a fixed one", "in words", configs.temperature_annealing("laptop"),
             lambda runs: "yes: from 1 to 0.01 {:.1f}, always 1 {:.1f}".format(*annealed(runs))),
         row("5, 10, 25, 50, 100 % of the images: the smooth loss leads with few (Table 2)",
@@ -133,6 +134,14 @@ def _temperatures(runs: pd.DataFrame) -> str:
 def _worth(runs: pd.DataFrame, metric: str) -> str:
     mean, spread = worth_of_margin(runs, metric)
     return f"CIFAR-100: {_signed(mean, 2)}, not beyond the spread of two seeds ({spread:.2f})"
+
+
+def _shares_of_derivatives(folder: Path) -> str:
+    shares = sparsity.read_sparsity(folder).set_index("tau")["share"]
+    if shares.empty:
+        return NOT_RUN
+    shown = ", ".join(f"τ = {tau:g}: {share:.0%}" for tau, share in shares[:0.01].items())
+    return f"yes: not zero at {shown}"
 
 
 def _ten_crops(folder: Path) -> str:
