@@ -12,7 +12,7 @@ import jupytext
 import nbformat
 from study_plan import project_root
 
-KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 
 
 def twin(source):

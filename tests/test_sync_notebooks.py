@@ -1,10 +1,13 @@
 """The .ipynb twins hold what their .py sources hold, and nothing else."""
 
+import shutil
 import sys
 from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_server.services.contents.largefilemanager import LargeFileManager
+from jupytext.sync_contentsmanager import build_sync_jupytext_contents_manager_class
 
 PROJECT = Path(__file__).parents[1]
 sys.path.insert(0, str(PROJECT / "scripts"))
@@ -65,3 +68,15 @@ def test_the_check_finds_a_twin_that_drifted(folder, change, capsys):
 def test_the_check_finds_a_missing_and_an_orphaned_twin(folder):
     (folder / "01_first.py").rename(folder / "02_second.py")
     assert sync_notebooks.differences(folder) == ["01_first.ipynb has no 01_first.py.", "02_second.ipynb is missing."]
+
+
+def test_saving_a_chapter_in_jupyterlab_leaves_its_source_as_it_is(tmp_path):
+    for name in ("jupytext.toml", "00_start_here.py", "00_start_here.ipynb"):
+        shutil.copy(PROJECT / "notebooks" / name, tmp_path)
+    manager = build_sync_jupytext_contents_manager_class(LargeFileManager)(root_dir=str(tmp_path))
+    model = manager.get("00_start_here.ipynb")
+    model["content"]["metadata"]["language_info"] = {"name": "python", "version": "3.14.0"}  # what a kernel adds
+    model["content"]["cells"][-1]["source"] += "\nA reader's line."
+    manager.save(model, "00_start_here.ipynb")
+    saved, source = ((folder / "00_start_here.py").read_text() for folder in (tmp_path, PROJECT / "notebooks"))
+    assert saved.replace("\n# A reader's line.", "") == source != saved
