@@ -143,9 +143,8 @@ annealed_curves = evidence.epochs_of(annealed, results)
 ax = figures.annealing_curves(annealed_curves, annealed)
 
 # %%
-tables.show(
-    tables.loss_table(annealed, {"test_top5": "best epoch, test top-5 (%)", "last_test_top5": "last epoch (%)"})
-)
+headings = {"test_top5": "best epoch, test top-5 (%)", "last_test_top5": "last epoch (%)"}
+tables.show(tables.loss_table(annealed, headings))
 
 # %% [markdown]
 # ## Recorded on CIFAR-100
@@ -175,7 +174,8 @@ title = ax.set_title("CIFAR-100, profile laptop")
 
 # %%
 if len(recorded) == len(laptop):
-    by_tau = recorded.groupby(recorded["tau"].where(recorded["loss"] == "smooth", 0.0))["last_test_top5"].mean()
+    temperature = recorded["tau"].where(recorded["loss"] == "smooth", 0.0)
+    by_tau = recorded.groupby(temperature)["last_test_top5"].mean()
     assert by_tau[[0.0, 0.001]].max() < 0.2 < by_tau[0.01] < 0.4 < by_tau[[10.0, 100.0]].min()
     assert by_tau[[10.0, 100.0]].max() < by_tau[[0.1, 1.0]].min()
 
@@ -185,7 +185,7 @@ if len(recorded) == len(laptop):
 
 # %%
 annealing = evidence.recorded_runs(configs.temperature_annealing("laptop"))
-tables.show(tables.loss_table(annealing, {"test_top5": "best epoch, test top-5 (%)", "last_test_top5": "last (%)"}))
+tables.show(tables.loss_table(annealing, headings))
 
 # %%
 ax = figures.gradient_sparsity(sparsity.read_sparsity(notebook.recorded_folder()))

@@ -16,6 +16,7 @@ import pandas as pd
 from smooth_topk.study import configs, evidence, tables
 from smooth_topk.study.records import read_runs
 from smooth_topk.study.tables.costs import cost_table
+from smooth_topk.study.tables.show import has_sentences
 
 TIMES = ["algorithm", "direction", "n", "seconds"]
 STABILITY = ["algorithm", "dtype", "tau", "stable"]
@@ -111,7 +112,8 @@ def _origin(part: pd.DataFrame) -> str:
 
 def _html(table: pd.DataFrame) -> str:
     """A table that scrolls sideways on a phone; losses are typeset, and what was not run is set apart."""
-    text = table.to_html(border=0, classes="table results", escape=True, na_rep="")
+    classes = "table results sentences" if has_sentences(table) else "table results"
+    text = table.to_html(border=0, classes=classes, escape=True, na_rep="")
     text = re.sub(r"\b([Ll])_(?:\{([^}]*)\}|(\d+))", lambda m: f"<i>{m[1]}</i><sub>{m[2] or m[3]}</sub>", text)
     text = text.replace(f"<td>{escape(tables.NOT_RUN)}</td>", f'<td class="not-run">{escape(tables.NOT_RUN)}</td>')
     return f'<div class="table-scroll">\n{text}\n</div>'

@@ -168,3 +168,9 @@ def test_a_loss_that_was_not_run_keeps_its_column():
     table = tables.noise_table(runs(run(0.6, loss="smooth", tau=0.2)))
     assert list(table["top-5 accuracy (%)"]["ours"]) == ["CE", "L_{5,0.2}"]
     assert (table["top-5 accuracy (%)"]["ours"]["CE"] == "not run").all()
+
+
+def test_lines_break_in_tables_of_sentences_only():
+    numbers, words = pd.DataFrame({"ours": ["52.20 (0.63), 2 seeds"]}), pd.DataFrame({"ours": ["yes, " * 20]})
+    assert 'class="sentences"' in tables.show(words).to_html()
+    assert "sentences" not in tables.show(numbers).to_html()

@@ -10,6 +10,7 @@ from pandas.io.formats.style import Styler
 from smooth_topk.study.tables.cells import NOT_IN_PAPER, NOT_RUN
 
 LOSS = re.compile(r"\b([Ll])_(?:\{([^}]*)\}|(\d+))")
+SENTENCE = 60  # characters
 GREY = "color: #8a8a8a; font-style: italic"
 
 
@@ -24,7 +25,14 @@ def show(table: pd.DataFrame) -> Styler:
     styled = table.style.format(escape="html", precision=4).set_uuid(name)
     for axis, index in (("columns", table.columns), ("index", table.index)):
         styled = styled.format_index(typeset, axis=axis, level=list(range(index.nlevels)))
+    if has_sentences(table):
+        styled = styled.set_table_attributes('class="sentences"')
     return styled.map(lambda cell: GREY if cell in (NOT_RUN, NOT_IN_PAPER) else "")
+
+
+def has_sentences(table: pd.DataFrame) -> bool:
+    """Returns whether some cells are so long that their lines must break; the book's tables of numbers do not."""
+    return any(len(cell) > SENTENCE for cell in table.to_numpy().flat if isinstance(cell, str))
 
 
 def typeset(name) -> str:
