@@ -181,6 +181,6 @@ def test_the_data_folder_is_the_argument_then_the_variable_then_the_projects(mon
 
 def test_the_synthetic_data_needs_no_folder(tmp_path):
     data = load_data(RunConfig(), tmp_path / "missing")
-    assert (len(data.train), len(data.validation), len(data.test)) == (10_000, 1_000, 2_000)
+    assert (len(data.train), len(data.validation), len(data.test)) == (10_000, 500, 2_000)
     assert data.class_names == synthetic.CLASSES
     assert data.num_classes == 100
