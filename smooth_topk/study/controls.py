@@ -12,8 +12,10 @@ from html import escape
 import ipywidgets as widgets
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
+TICKS = 5  # at most, on an axis that is not logarithmic
 LAYOUT = {"width": "420px"}
 STYLE = {"description_width": "90px"}
 WITHOUT_KERNEL = "*Open this chapter in JupyterLab (`bash scripts/lab.sh`) to move {names} here.*"
@@ -94,8 +96,11 @@ class Explorer(widgets.VBox):
         renderer = canvas.get_renderer()
         # One typesetter for all pictures: it remembers the formulas it has set.
         self.formulas = renderer.mathtext_parser = self.formulas or renderer.mathtext_parser
-        for ax in axes:
-            ax.minorticks_off()  # on a wide log axis they take half the time
+        for ax in axes:  # ticks are most of the time
+            ax.minorticks_off()
+            for locator in (ax.xaxis.get_major_locator(), ax.yaxis.get_major_locator()):
+                if isinstance(locator, MaxNLocator):
+                    locator.set_params(nbins=TICKS)
         if len(axes) == len(self.places):
             self.figure.set_layout_engine("none")
             for ax, place in zip(axes, self.places, strict=True):

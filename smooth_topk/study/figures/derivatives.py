@@ -66,8 +66,9 @@ def derivative_bars(table: pd.DataFrame, *, axes: Sequence[Axes] | None = None) 
         ax.set(ylabel="∂loss / ∂score")
         ax.set_ylim(*((-1.1, 1.1) if loss == "cross_entropy" else (-reach, reach)))
         ax.grid(axis="x", visible=False)
-        ax.tick_params(bottom=ax is axes[-1], labelbottom=ax is axes[-1])
-        ax.set_xticks(places if ax is axes[-1] else [], part["name"] if ax is axes[-1] else [])
+        last = ax is axes[-1]
+        ax.tick_params(bottom=last, labelbottom=last)
+        ax.set_xticks(places if last else [], part["name"] if last else [])
     axes[-1].set(xlabel="class, in descending order of the scores")
     return axes
 
