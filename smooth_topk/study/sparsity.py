@@ -78,7 +78,7 @@ def measure_sparsity(
     Returns:
         One row a tau: dataset, network, images, k, tau, seed, share, and where and when it was measured.
     """
-    known = read_sparsity(results_folder)
+    known = _recorded(results_folder)
     setting = {"dataset": config.dataset, "network": config.model, "images": images, "k": config.k, "seed": config.seed}
     missing = [tau for tau in taus if float(tau) not in set(_matching(known, setting)["tau"])]
     if missing:
@@ -89,12 +89,17 @@ def measure_sparsity(
             for tau in missing
         ]
         append_rows(Path(results_folder) / FILE, rows, key=KEY)
-    measured = _matching(read_sparsity(results_folder), setting)
+    measured = _matching(_recorded(results_folder), setting)
     return measured[measured["tau"].isin([float(tau) for tau in taus])].sort_values("tau", ignore_index=True)
 
 
 def read_sparsity(folder: str | Path) -> pd.DataFrame:
-    """Returns gradient_sparsity.csv; an empty table where nothing is recorded."""
+    """Returns the shares of gradient_sparsity.csv, of each network those over the most images; empty without a file."""
+    table = _recorded(folder)
+    return table[table["images"] == table.groupby("network")["images"].transform("max")]
+
+
+def _recorded(folder: str | Path) -> pd.DataFrame:
     path = Path(folder) / FILE
     return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=[*KEY, "share"])
 

@@ -44,3 +44,11 @@ def test_what_is_recorded_is_not_measured_again(tmp_path, monkeypatch):
 def test_more_images_than_an_epoch_has_are_refused():
     with pytest.raises(ValueError, match="between 1 and the 200 of one epoch, got images=201"):
         sparsity.initial_scores(CONFIG, 201)
+
+
+def test_of_each_network_the_shares_over_the_most_images_are_read(tmp_path):
+    config = RunConfig(batch_size=4)
+    for images in (4, 8):
+        sparsity.measure_sparsity(config, [0.0, 1.0], images=images, results_folder=tmp_path)
+    assert sparsity.read_sparsity(tmp_path)["images"].tolist() == [8, 8]
+    assert len(sparsity.measure_sparsity(config, [0.0, 1.0], images=4, results_folder=tmp_path)) == 2
