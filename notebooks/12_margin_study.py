@@ -18,7 +18,7 @@
 #
 # **Paper.** Appendix D.2 with Proposition 8, Tables 7 and 8.
 #
-# **Time.** 10 minutes to read; the trainings take less than a minute on built-in data.
+# **Time.** 10 minutes to read; the trainings take a minute on built-in data.
 
 # %% tags=["parameters"]
 profile = "quick"
@@ -195,8 +195,8 @@ tables.show(tables.margin_table(recorded, k=1))
 tables.show(tables.margin_table(recorded, k=5))
 
 # %% [markdown]
-# On CIFAR-100 neither margin wins: the differences are no larger than the spread between two seeds, and those of the
-# paper are smaller still.
+# On CIFAR-100 neither margin wins: the differences are no larger than the spread between two seeds. Differences as
+# small as the paper's could not be seen.
 
 # %%
 imagenet = [*configs.table_7_margin_top1("paper"), *configs.table_8_margin_top5("paper")]

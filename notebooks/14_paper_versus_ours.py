@@ -113,9 +113,7 @@ right.label_outer()
 
 # %%
 for grouping in ("superclass", "index_blocks"):
-    chosen = noise["laptop"]
-    chosen = chosen[(chosen["noise_grouping"] == grouping) | (chosen["noise_level"] == 0)]
-    display(tables.show(tables.gain_table(chosen)))
+    display(tables.show(tables.gain_table(tables.of_grouping(noise["laptop"], grouping))))
 
 # %%
 tables.show(tables.drop_table(noise["laptop"]))

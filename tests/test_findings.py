@@ -32,7 +32,7 @@ def test_without_records_nothing_is_claimed(tmp_path):
 
 @pytest.mark.parametrize("grouping", ["superclass", "index_blocks"])
 def test_the_smooth_loss_leads_with_noise_and_without(noise, grouping):
-    assert (findings.gains(findings.within(noise, grouping)) > 1).all()
+    assert (findings.gains(tables.of_grouping(noise, grouping)) > 1).all()
 
 
 def test_only_cross_entropy_needs_early_stopping(noise):

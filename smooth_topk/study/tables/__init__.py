@@ -4,7 +4,13 @@ What was not run says "not run"; means come with their standard deviation and th
 """
 
 from smooth_topk.study.tables.cells import NOT_RUN, mean_and_std
-from smooth_topk.study.tables.comparisons import drop_table, early_stopping_table, gain_table, loss_table
+from smooth_topk.study.tables.comparisons import (
+    drop_table,
+    early_stopping_table,
+    gain_table,
+    loss_table,
+    of_grouping,
+)
 from smooth_topk.study.tables.errors import error_table, errors_of, largest_relative_error
 from smooth_topk.study.tables.findings import findings_table
 from smooth_topk.study.tables.paper import paper_facts, paper_table
@@ -31,6 +37,7 @@ __all__ = [
     "mean_and_std",
     "memory_table",
     "noise_table",
+    "of_grouping",
     "paper_facts",
     "paper_table",
     "settings_table",

@@ -11,6 +11,11 @@ from smooth_topk.study.tables.paper import paper_table
 GROUPINGS = ("superclass", "index_blocks")
 
 
+def of_grouping(runs: pd.DataFrame, grouping: str) -> pd.DataFrame:
+    """Returns the runs with noise of one grouping, and those without noise, which both groupings share."""
+    return runs[(runs["noise_grouping"] == grouping) | (runs["noise_level"] == 0)]
+
+
 def gain_table(runs: pd.DataFrame, *, metric: str = "test_top5", by: str = "noise_level") -> pd.DataFrame:
     """Returns accuracy of each smooth loss minus that of cross-entropy, seed by seed, then mean (std) over seeds.
 
@@ -22,7 +27,7 @@ def gain_table(runs: pd.DataFrame, *, metric: str = "test_top5", by: str = "nois
     runs = finished(runs)
     names = loss_names(runs)
     smooth = [name for name in sorted(set(names)) if name != "CE"] or ["L_{5,1}"]
-    paper = _paper_gain(metric[-4:]) if by == "noise_level" else {}
+    paper = paper_gain(metric[-4:]) if by == "noise_level" else {}
     values = sorted({*paper, *(runs[by] if len(runs) else [])})
     rows = {}
     for value in values:
@@ -53,8 +58,7 @@ def drop_table(runs: pd.DataFrame, *, metric: str = "test_top5") -> pd.DataFrame
 
 def early_stopping_table(runs: pd.DataFrame, *, grouping: str = "superclass") -> pd.DataFrame:
     """Returns test top-5 of the epoch with the best validation top-5, of the last epoch, and what stopping gained."""
-    runs = finished(runs)
-    runs = runs[(runs["noise_grouping"] == grouping) | (runs["noise_level"] == 0)]
+    runs = of_grouping(finished(runs), grouping)
     rows = {}
     for (level, loss), part in runs.groupby(["noise_level", loss_names(runs)]):
         rows[f"{level:g}", loss] = {
@@ -86,7 +90,8 @@ def loss_table(runs: pd.DataFrame, metrics: dict[str, str]) -> pd.DataFrame:
     return table
 
 
-def _paper_gain(metric: str) -> dict[float, float]:
+def paper_gain(metric: str) -> dict[float, float]:
+    """Returns the paper's L_{5,1} minus CE by noise level, metric "top1" or "top5"."""
     table = paper_table(9)
     table = table[table["metric"] == metric].pivot(index="noise_level", columns="loss", values="mean")
     return (table["L_{5,1}"] - table["CE"]).to_dict()
