@@ -2,7 +2,8 @@
 
 import re
 
-from smooth_topk.study.tau_explorer import JAVASCRIPT
+from smooth_topk.study.book.page_tables import with_cells_marked
+from smooth_topk.study.chapters import frames, tau_explorer
 
 project = "Smooth Top-k"
 author = "The Smooth Top-k contributors"
@@ -64,10 +65,17 @@ html_theme_options = {
 }
 
 
-def add_explorer_script(app, pagename, templatename, context, doctree):
-    """Inlines the explorer where a page has one: a browser imports no module from file://."""
-    if "data-tau-explorer" in context.get("body", ""):
-        context["body"] += f'<script type="module">\n{JAVASCRIPT.read_text(encoding="utf-8")}</script>'
+SCRIPTS = {"data-tau-explorer": tau_explorer.JAVASCRIPT, "data-frames": frames.JAVASCRIPT}
+
+
+def finish_page(app, pagename, templatename, context, doctree):
+    """Marks the cells of tables, and inlines the scripts of live figures: a browser imports none from file://."""
+    body = with_cells_marked(context.get("body", ""))
+    body = body.replace('<summary aria-label="Toggle hidden content">', "<summary>")  # its name is what it says
+    for mark, script in SCRIPTS.items():
+        if mark in body:
+            body += f'<script type="module">\n{script.read_text(encoding="utf-8")}</script>'
+    context["body"] = body
 
 
 SECTION = re.compile(r"(Args|Returns|Raises|Yields|Example|Examples|Attributes|Note):\s*$")
@@ -99,5 +107,5 @@ def without_substitutions(line):
 
 
 def setup(app):
-    app.connect("html-page-context", add_explorer_script)
+    app.connect("html-page-context", finish_page)
     app.connect("autodoc-process-docstring", show_formulas_literally, priority=400)  # before napoleon's 500

@@ -11,10 +11,10 @@
 # %% [markdown]
 # # 0 · Start here
 #
-# **Question.** When a network may answer with $k$ labels, which loss should train it?
+# **Question.** A classifier may answer with $k$ labels instead of one. Which loss should train it?
 #
-# **You will** meet the smooth top-$k$ loss in five lines, see the map of the chapters, check your installation, and
-# learn how to run everything again.
+# **You will** see the smooth top-$k$ loss in one picture, call it in three lines, find your way through the chapters,
+# check your installation, and learn how to run everything again.
 #
 # **Paper.** Berrada, Zisserman and Kumar, *Smooth Loss Functions for Deep Top-k Classification*, ICLR 2018.
 #
@@ -27,59 +27,95 @@ tau = 1.0
 margin = 1.0
 
 # %%
+import math
+
 import torch
 from torch.nn import functional as F
 
 from smooth_topk import hard_topk_loss, smooth_topk_loss
-from smooth_topk.study import controls, figures, notebook
+from smooth_topk.study import figures, measure
+from smooth_topk.study.chapters import controls, notebook
 
 notebook.start(profile)
 
 # %% [markdown]
-# ## The loss in five lines
+# ## The loss in one picture
 #
-# A classifier gives a score to each of $n$ classes. Its top-$k$ answer is the set of the $k$ largest scores, and it is
-# wrong when the true class $y$ is not in that set. The smooth loss compares all sets of $k$ classes with those that
-# contain $y$ (eq. 9 of the paper); the parameter $\tau$ says how much the sets below the best one count.
-# It is called like cross-entropy:
+# A classifier gives every class a score. Suppose that there are five classes, that class 2 is the true one, and that
+# the answer may name $k = 2$ of them. There are ten possible answers, the ten pairs of classes. Each pair gets a weight
+# from the mean $m$ of its two scores: $\exp(m/\tau)$. A pair without the true class is also multiplied by
+# $\exp(\alpha/\tau)$, where $\alpha$ is the margin.
+#
+# The smooth top-$k$ loss is $-\tau \log$ of the share of the weight that lies on pairs with the true class. The loss is
+# small when nearly all of the weight is on answers that are right.
+#
+# **Figure.** The ten pairs of five classes and their shares of the weight. The loss is $-\tau \log$ of the blue share.
 
 # %%
-scores = torch.randn(4, 100, generator=torch.Generator().manual_seed(0)).requires_grad_()
-labels = torch.tensor([3, 14, 15, 92])
-loss = smooth_topk_loss(scores, labels, k=k, tau=tau, margin=margin)
-loss.backward()
-print(f"loss {loss.item():.4f}, derivatives that are not zero: {(scores.grad != 0).float().mean():.0%}")
+five, true_class = torch.tensor([2.0, 1.4, 0.9, 0.1, -0.6]), 2
+pairs = measure.subset_table(five, true_class, k=2, tau=tau, margin=margin)
+ax = figures.subset_shares(pairs)
+
+# %%
+# The loss of the package is −τ log of the blue share.
+blue_share = pairs["share"][pairs["with_label"]].sum()
+package = smooth_topk_loss(five, torch.tensor(true_class), k=2, tau=tau, margin=margin)
+assert math.isclose(-tau * math.log(blue_share), package, rel_tol=1e-6)
 
 # %% [markdown]
-# Two checks. With $k=1$, $\tau=1$ and no margin it is cross-entropy. With a small $\tau$ it is the hard top-$k$ loss,
-# which has at most two derivatives that are not zero and so teaches a network little.
+# ## The loss in three lines
+#
+# With 100 classes and $k = 5$ there are 75 million answers. The package computes their sum without listing them. The
+# function is called like cross-entropy:
 
 # %%
-cross_entropy = F.cross_entropy(scores, labels)
-assert torch.allclose(smooth_topk_loss(scores, labels, k=1, tau=1.0, margin=0.0), cross_entropy)
+random = torch.Generator().manual_seed(0)
+scores = torch.randn(4, 100, generator=random).requires_grad_()
+labels = torch.tensor([3, 14, 15, 92])
 
+loss = smooth_topk_loss(scores, labels, k=k, tau=tau, margin=margin)
+loss.backward()
+
+print(f"loss {loss.item():.4f}")
+print(f"derivatives that are not zero: {(scores.grad != 0).float().mean():.0%}")
+
+# %% [markdown]
+# The smooth loss has two well-known relatives. With $k = 1$, $\tau = 1$ and no margin it *is* cross-entropy. As $\tau$
+# goes to zero it becomes the hard top-$k$ loss, a hinge. The hard loss has at most two non-zero derivatives per sample,
+# and [chapter 1](01_topk_error_and_hard_loss.ipynb) shows a network that learns slowly from it.
+
+# %%
+# With k = 1, τ = 1 and no margin the loss is cross-entropy; at τ = 0.0001 it is the
+# hard loss to three decimals, and the hard loss moves two scores per sample at most.
+cross_entropy = F.cross_entropy(scores, labels)
+one_guess = smooth_topk_loss(scores, labels, k=1, tau=1.0, margin=0.0)
+assert torch.allclose(one_guess, cross_entropy)
 nearly_hard = smooth_topk_loss(scores, labels, k=k, tau=1e-4, margin=margin)
 hard = hard_topk_loss(scores, labels, k=k, margin=margin)
 assert torch.allclose(nearly_hard, hard, atol=1e-3)
-
 (derivatives,) = torch.autograd.grad(hard, scores)
 assert (derivatives != 0).sum(dim=1).max() <= 2
 
 # %% [markdown]
-# The loss of one sample while the score of its true class grows and the other 99 scores stay as they are. The hard
-# loss has a corner and is zero beyond it; the smooth loss bends over a range as wide as $k\tau$ and reaches zero only
-# in the limit, like cross-entropy.
+# Now let the score of the true class of one sample grow, while the other 99 scores stay as they are.
+#
+# **Figure.** Three losses of one sample. The hard loss has a corner and is zero beyond it. The smooth loss bends over a
+# range of scores as wide as a few $k\tau$ and reaches zero only in the limit, like cross-entropy.
 
 # %%
 others = scores.detach()[0, 1:]
-ax = figures.loss_curves(figures.loss_curve_table(others, k=k, taus=[tau], margin=margin))
+curves = measure.loss_curve_table(others, k=k, taus=[tau], margin=margin)
+ax = figures.loss_curves(curves)
+
 # %% [markdown]
-# Move $\tau$, $k$ and the margin. What happens to the curve when $\tau$ is small, and when it is large?
+# Move $\tau$, $k$ and the margin. What happens to the smooth loss when $\tau$ is small, and what when it is large?
+#
+# **Figure.** The same losses for the values of the controls.
 
 # %%
 controls.explore(
     lambda ax, tau, k, margin: figures.loss_curves(
-        figures.loss_curve_table(others, k=k, taus=[tau], margin=margin), ax=ax
+        measure.loss_curve_table(others, k=k, taus=[tau], margin=margin), ax=ax
     ),
     tau=tau,
     k=k,
@@ -89,24 +125,26 @@ controls.explore(
 # %% [markdown]
 # ## The map
 #
-# | chapters | question |
+# | chapter | the question it answers |
 # |---|---|
-# | 1 · Top-k error and the hard loss | Why is the obvious loss hard to train with? |
-# | 2 · Smoothing with tau | What does $\tau$ change, and what does it keep? |
-# | 3 · From subsets to polynomials | How do $\binom{n}{k}$ terms become $kn$ operations? |
-# | 4 · Staying in log space | When do the numbers overflow? |
-# | 5 · The backward pass | When do the derivatives break, and what does the paper do then? |
-# | 6 · Pivot | Can it be exact in float32 without log space and without an approximation? |
-# | 7 · Speed | What does it cost? |
-# | 8 · Temperature | Which $\tau$ trains? |
-# | 9 · Noisy labels | Does it resist wrong labels better than cross-entropy? |
-# | 10 · Small data | Does it help when data are few? |
-# | 11 · Top-k probabilities | How likely is each class to be in the answer? |
-# | 12 · Margin | Does the margin matter? |
-# | 13 · Use it in your project | Which settings first, and when is cross-entropy better? |
-# | 14 · Paper versus ours | Which numbers of the paper come out here, which do not, which were not run? |
+# | [1 · Top-k error and the hard loss](01_topk_error_and_hard_loss.ipynb) | Why is the obvious loss hard to train with? |
+# | [2 · Smoothing with τ](02_smoothing_with_tau.ipynb) | What does $\tau$ change, and what does it keep? |
+# | [3 · From subsets to polynomials](03_subsets_to_polynomials.ipynb) | How does a sum over $\binom{n}{k}$ sets become $kn$ operations? |
+# | [4 · Staying in log space](04_staying_in_log_space.ipynb) | When do the numbers overflow, and what do logarithms cost? |
+# | [5 · The backward pass](05_backward_pass.ipynb) | When do the derivatives break, and what does the paper do then? |
+# | [6 · Pivot](06_pivot.ipynb) | Can the loss be accurate in float32 without logarithms and without an approximation? |
+# | [7 · Speed](07_speed.ipynb) | What does the loss cost? |
+# | [8 · Temperature](08_temperature_study.ipynb) | Which $\tau$ trains a network? |
+# | [9 · Noisy labels](09_noisy_labels_study.ipynb) | Does the loss resist wrong labels better than cross-entropy? |
+# | [10 · Small data](10_small_data_study.ipynb) | Does the loss help when there are few images? |
+# | [11 · Top-k probabilities](11_topk_probabilities.ipynb) | How likely is each class to be in the answer? |
+# | [12 · Margin](12_margin_study.ipynb) | Does the margin matter? |
+# | [13 · Use it in your project](13_use_it_in_your_project.ipynb) | Which settings come first, and when is cross-entropy better? |
+# | [14 · Paper versus ours](14_paper_versus_ours.ipynb) | Which numbers of the paper come out here, which do not, and which were not run? |
 #
-# In a hurry: chapters 1, 2, 9 and 13. For the algorithms: 3 to 7.
+# Chapters 1, 2, 9 and 13 are enough if you are in a hurry. Chapters 3 to 7 are about the algorithms. The
+# [errata](../book/errata.md) list what is wrong in the printed paper, and the [notation](../book/notation.md) page
+# gives every symbol its name in the code.
 
 # %% [markdown]
 # ## Is everything installed?
@@ -117,7 +155,7 @@ notebook.check_environment()
 # %% [markdown]
 # ## How to run it again
 #
-# Each command is for a terminal in the project's folder, and each goes on where it stopped.
+# Run these commands in a terminal, in the project's folder. A command that was stopped goes on where it stopped.
 #
 # | profile | command | data | time |
 # |---|---|---|---|
@@ -132,14 +170,33 @@ notebook.check_environment()
 # %% [markdown]
 # ## What we saw
 #
-# - The smooth top-$k$ loss is called like cross-entropy and contains it as a special case.
-# - Its gradient reaches every class; that of the hard loss reaches two.
+# - The smooth top-$k$ loss is $-\tau \log$ of the share of all answers, weighted by their scores, that contain the true
+#   class.
+# - It is called like cross-entropy and contains cross-entropy as a special case.
+# - Its gradient reaches every class. The gradient of the hard loss reaches two.
 #
 # ## Questions
 #
-# 1. Why can the loss be positive although the true class is among the first five?
-# 2. Cross-entropy is zero only for an infinite score. From which score on is the hard loss zero?
+# 1. The true class is among the five largest scores. Why can the loss still be positive?
+# 2. Cross-entropy is zero only for an infinite score. From which score of the true class on is the hard loss zero?
+
+# %% [markdown]
+# <details><summary>Answer 1</summary>
 #
+# The hard loss asks for more than being among the five. The true score has to exceed the $k$-th largest of the *other*
+# scores by $k\alpha$. The smooth loss is positive for all finite scores, because the answers without the true class
+# always have some weight.
+#
+# </details>
+#
+# <details><summary>Answer 2</summary>
+#
+# From the $k$-th largest score of the other classes plus $k\alpha$ on. With $k = 5$ and $\alpha = 1$ the true class has
+# to be five units ahead of the fifth best of its rivals.
+#
+# </details>
+
+# %% [markdown]
 # ## Next
 #
 # [1 · Top-k error and the hard loss](01_topk_error_and_hard_loss.ipynb) shows why the obvious loss trains badly.

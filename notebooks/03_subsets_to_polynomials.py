@@ -11,11 +11,11 @@
 # %% [markdown]
 # # 3 · From subsets to polynomials
 #
-# **Question.** The loss is a sum over all sets of $k$ classes, $8 \cdot 10^{12}$ of them for ImageNet. How can it
-# cost only a multiple of $kn$ operations?
+# **Question.** The loss is a sum over all sets of $k$ classes. For ImageNet and $k = 5$ there are $8 \cdot 10^{12}$ of
+# them. How can the sum cost only a multiple of $kn$ operations?
 #
-# **You will** write the sum out, find elementary symmetric polynomials in it, compute them in three ways, watch the
-# two fast ones at work on eight numbers, and count their operations.
+# **You will** write the sum out, find elementary symmetric polynomials in it, compute them in three ways, watch the two
+# fast ways at work on eight numbers, and count their operations.
 #
 # **Paper.** Sections 4.1 and 4.2, eq. (9) to (14), Algorithms 1 and 3, Proposition 5.
 #
@@ -30,9 +30,10 @@ counted_sizes = [8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096]
 timed_sizes = [64, 256, 1024]
 
 # %%
+from fractions import Fraction
 from functools import reduce
 from itertools import combinations
-from math import comb, exp, log, prod
+from math import ceil, comb, exp, log, log2, prod
 from operator import mul
 from timeit import repeat
 
@@ -42,74 +43,91 @@ import pandas as pd
 import torch
 
 from smooth_topk import log_symmetric_polynomials, smooth_topk_loss
-from smooth_topk.study import controls, figures, notebook, tables
-from smooth_topk.study.operations import count_multiplications
+from smooth_topk.study import figures, measure, tables
+from smooth_topk.study.chapters import controls, notebook
 
 notebook.start(profile)
 
 # %% [markdown]
 # ## The sum, written out
 #
-# Six classes, of which number 2 is the true one. Eq. (9) has two sums: one over all sets of $k$ classes, in which a
-# set without the true class gets the margin $\alpha$ on top, and one over the sets that contain the true class.
+# There are six classes, and class 2 is the true one. Eq. (9) has two sums. The first runs over all sets of $k$ classes,
+# and a set without the true class gets the margin $\alpha$ on top. The second runs over the sets that contain the true
+# class.
 
 # %%
-scores, label = torch.tensor([2.0, 1.0, 0.5, 0.2, -1.0, -0.5], dtype=torch.float64), 2
+scores = torch.tensor([2.0, 1.0, 0.5, 0.2, -1.0, -0.5], dtype=torch.float64)
+label = 2
 subsets = list(combinations(range(len(scores)), k))
+with_label = [subset for subset in subsets if label in subset]
 mean = {subset: scores[list(subset)].mean().item() for subset in subsets}
-everything = sum(exp((mean[subset] + margin * (label not in subset)) / tau) for subset in subsets)
-with_label = sum(exp(mean[subset] / tau) for subset in subsets if label in subset)
-loss = tau * log(everything) - tau * log(with_label)
-print(f"{len(subsets)} sets, {sum(label in subset for subset in subsets)} with the true class, loss {loss:.6f}")
+
+first = sum(exp((mean[s] + margin * (label not in s)) / tau) for s in subsets)
+second = sum(exp(mean[s] / tau) for s in with_label)
+loss = tau * log(first) - tau * log(second)
+print(f"{len(subsets)} sets, {len(with_label)} with the true class, loss {loss:.6f}")
 
 # %%
-package_loss = smooth_topk_loss(scores, torch.tensor(label), k=k, tau=tau, margin=margin).item()
-assert abs(loss - package_loss) < 1e-12
+# The sum over sets is the loss of the package.
+target = torch.tensor(label)
+package = smooth_topk_loss(scores, target, k=k, tau=tau, margin=margin).item()
+assert abs(loss - package) < 1e-12
 
 # %% [markdown]
-# Each bar below is the share of one set in the first sum. The loss compares the blue bars with all bars: it is $-\tau
-# \log$ of the blue share. The smooth loss is small when sets with the true class hold most of the weight.
+# **Figure.** The share of each set in the first sum. The loss is $-\tau \log$ of the blue share, so it is small when
+# sets with the true class hold most of the weight.
 
 # %%
-table = figures.subset_table(scores, label, k=k, tau=tau, margin=margin)
+table = measure.subset_table(scores, label, k=k, tau=tau, margin=margin)
 ax = figures.subset_shares(table)
 
 # %%
+# The loss is −τ log of the blue share.
 blue = table["share"][table["with_label"]].sum()
 assert abs(-tau * log(blue) - loss) < 1e-12
 
 # %% [markdown]
-# Move $\tau$. For a small one, a single set has all the weight and the sums become maxima: the hard loss. Move the
-# margin: it raises every hatched bar by the same factor.
+# Move $\tau$. For a small $\tau$ a single set has all of the weight, and both sums become maxima: this is the hard
+# loss. Move the margin. It multiplies every hatched bar by the same factor before the shares are taken.
+#
+# **Figure.** The shares for the values of the controls.
+
 
 # %%
-controls.explore(
-    lambda ax, tau, margin: figures.subset_shares(
-        figures.subset_table(scores, label, k=k, tau=tau, margin=margin), ax=ax
-    ),
-    tau=tau,
-    margin=margin,
-)
+def draw(ax, tau, margin):
+    table = measure.subset_table(scores, label, k=k, tau=tau, margin=margin)
+    figures.subset_shares(table, ax=ax)
+
+
+controls.explore(draw, tau=tau, margin=margin)
 
 # %% [markdown]
 # ## Too many sets
 #
 # With $n$ classes there are $\binom{n}{k}$ sets, and $\binom{n-1}{k-1}$ of them contain the true class. (The paper
-# prints $\binom{n}{k-1}$ for the second number: correction 2 of the errata.)
+# prints $\binom{n}{k-1}$ for the second number: [correction
+# 2](../book/errata.md#2-the-number-of-subsets-that-contain-the-label).)
 
 # %%
+cases = [(6, 3), (100, 5), (1000, 5)]
+sizes = {f"n = {n:,}, k = {k}": f"{comb(n, k):,}" for n, k in cases}
+tables.show(pd.DataFrame({"sets": sizes}))
+
+# %%
+# Of six classes, C(6, k) sets have size k and C(5, k − 1) of them contain the label.
 assert len(subsets) == comb(6, k)
-assert sum(label in subset for subset in subsets) == comb(5, k - 1) != comb(6, k - 1)
-sizes = pd.DataFrame({"sets": {f"n = {n:,}, k = {k}": f"{comb(n, k):,}" for n, k in [(6, 3), (100, 5), (1000, 5)]}})
-tables.show(sizes)
+assert len(with_label) == comb(5, k - 1) != comb(6, k - 1)
 
 # %% [markdown]
 # ## Products instead of sets
 #
-# The exponential of a sum is a product. Write $e_i = \exp(s_i / (k\tau))$: the weight of a set is the product of its
-# $e_i$. Now split the sets by the true class $y$. A set with $y$ is $e_y$ times a set of $k-1$ *other* classes. A set
-# without $y$ is a set of $k$ other classes. Call $\sigma_j$ the sum of all products of $j$ different numbers, the
-# **elementary symmetric polynomial** of degree $j$. With $\mathbf{e}$ the numbers of the other classes, eq. (10) says
+# The exponential of a sum is a product. Write $e_i = \exp(s_i / (k\tau))$. Then the weight of a set is the product of
+# its $e_i$.
+#
+# Now split the sets by the true class $y$. A set with $y$ consists of $y$ and $k-1$ *other* classes. A set without $y$
+# consists of $k$ other classes. Let $\sigma_j$ be the sum of all products of $j$ different numbers. This is the
+# **elementary symmetric polynomial** of degree $j$. With $\mathbf{e}$ for the numbers of the other classes, eq. (10)
+# says
 #
 # $$L_{k,\tau} = \tau \log \left[ e_y \, \sigma_{k-1}(\mathbf{e}) + \exp(\alpha/\tau) \, \sigma_k(\mathbf{e}) \right]
 #              - \tau \log \left[ e_y \, \sigma_{k-1}(\mathbf{e}) \right].$$
@@ -117,7 +135,7 @@ tables.show(sizes)
 
 # %%
 def enumeration(e, k):
-    """Algorithm 0: the definition. sigma_k is the sum of all products of k different elements."""
+    """The definition: sigma_k is the sum of all products of k different elements."""
     return sum(reduce(mul, subset) for subset in combinations(e, k))
 
 
@@ -125,37 +143,41 @@ def enumeration(e, k):
 e = torch.exp(scores / (k * tau)).tolist()
 e_label, others = e[label], e[:label] + e[label + 1 :]
 upper, lower = enumeration(others, k), enumeration(others, k - 1)
-equation_10 = tau * log(e_label * lower + exp(margin / tau) * upper) - tau * log(e_label * lower)
+
+both = e_label * lower + exp(margin / tau) * upper
+equation_10 = tau * log(both) - tau * log(e_label * lower)
+print(f"σ_{k} = {upper:.4f}, σ_{k - 1} = {lower:.4f}, loss {equation_10:.6f}")
 assert abs(equation_10 - loss) < 1e-12
-print(f"σ_{k} = {upper:.4f}, σ_{k - 1} = {lower:.4f}, loss {equation_10:.6f}, the same number")
 
 # %% [markdown]
-# The loss needs two numbers, $\sigma_{k-1}$ and $\sigma_k$. The rest of the chapter computes them without the sets.
+# The loss needs two numbers, $\sigma_{k-1}$ and $\sigma_k$. The rest of this chapter computes them without the sets.
 #
 # ## Polynomials know them
 #
-# Multiply $(1 + e_1 X)(1 + e_2 X) \cdots (1 + e_n X)$ out. From each bracket you take the 1 or the $e_i X$. The terms
-# with $X^j$ are those where $e_i X$ was taken $j$ times: every set of $j$ elements once. The coefficient of $X^j$ is
-# $\sigma_j$. The paper writes $P = (X + e_1) \cdots (X + e_n)$, eq. (11), whose coefficients are the same in reverse
-# order: Vieta's formula, eq. (12). NumPy expands such a product.
+# Multiply $(1 + e_1 X)(1 + e_2 X) \cdots (1 + e_n X)$ out. Each bracket contributes either its 1 or its $e_i X$. A term
+# with $X^j$ arises when exactly $j$ brackets contribute their $e_i X$, and every choice of $j$ brackets occurs once. So
+# the coefficient of $X^j$ is $\sigma_j$.
+#
+# The paper writes $P = (X + e_1) \cdots (X + e_n)$, eq. (11). Its coefficients are the same numbers in reverse order
+# (Vieta's formula, eq. 12). NumPy can expand such a product.
 
 # %%
 e = [1, 2, 1, 3, 2, 1, 4, 2]
-coefficients = np.poly([-value for value in e])  # of X^n, ..., X^0 in the product of all (X + e_i)
+coefficients = np.poly([-value for value in e])  # X^n, ..., X^0 of Π (X + e_i)
 sigmas = [1] + [enumeration(e, j) for j in range(1, len(e) + 1)]
-assert np.allclose(coefficients, sigmas)
 print("σ_0, ..., σ_8 =", sigmas)
+assert np.allclose(coefficients, sigmas)
 
 # %% [markdown]
 # ## One element at a time: the summation algorithm
 #
-# Multiply a polynomial by one more bracket $(1 + e_i X)$. A set of $j$ elements either leaves the new element out or
-# takes it with $j-1$ older ones:
+# Multiply a polynomial by one more bracket $(1 + e_i X)$. A set of $j$ elements either leaves the new element out, or
+# it consists of the new element and $j-1$ older ones:
 #
 # $$\sigma_j(e_1, \ldots, e_i) = \sigma_j(e_1, \ldots, e_{i-1}) + e_i \, \sigma_{j-1}(e_1, \ldots, e_{i-1}).$$
 #
-# That is Algorithm 3. The inner loop runs over $j$, where the paper prints $i$ (correction 4), and downwards, so that
-# one list is enough.
+# This is Algorithm 3. Its inner loop runs over $j$, where the paper prints $i$
+# ([correction 4](../book/errata.md#4-indices-of-the-three-algorithms)). It runs downwards, so that one list is enough.
 
 
 # %%
@@ -168,13 +190,19 @@ def summation(e, k):
     return sigma
 
 
-# %%
 assert summation(e, k) == sigmas[: k + 1]
+
+# %% [markdown]
+# **Figure.** Algorithm 3 on eight numbers. Each column is the list after one more element. A cell is its left neighbour
+# plus $e_i$ times the cell below that neighbour.
+
+# %%
 ax = figures.summation_grid(e, k)
 
 # %% [markdown]
-# Each column is the list after one more element. The number at an arrow's end is its left neighbour plus $e_i$ times
-# the number below that. Move the step to watch the table fill.
+# Move the step to watch the table fill.
+#
+# **Figure.** The table after the step of the control.
 
 # %%
 controls.explore(
@@ -184,14 +212,14 @@ controls.explore(
 )
 
 # %% [markdown]
-# The steps wait for each other: $n$ of them, one after the other. A graphics card likes few steps with much work
-# each.
+# Each column needs the one before it. So there are $n$ steps, and no two of them can run at the same time. A graphics
+# card works best with few steps that have much work each.
 #
 # ## Pairs of pairs: divide and conquer
 #
-# The brackets may be multiplied in any order. Algorithm 1 multiplies neighbours, then the results, and so on: a tree
-# with $\log_2 n$ levels, and within a level all products are independent. Coefficients above degree $k$ are never
-# needed, so every product stops there.
+# The brackets may be multiplied in any order. Algorithm 1 multiplies neighbours, then the results of neighbours, and so
+# on. This gives a tree with $\log_2 n$ levels, and all products of one level are independent. Coefficients above degree
+# $k$ are never needed, so every product stops there.
 
 
 # %%
@@ -211,59 +239,76 @@ def divide_and_conquer(e, k):
     while len(polynomials) > 1:
         if len(polynomials) % 2:
             polynomials.append([1])
-        polynomials = [multiply(p, q, k) for p, q in zip(polynomials[::2], polynomials[1::2], strict=True)]
+        pairs = zip(polynomials[::2], polynomials[1::2], strict=True)
+        polynomials = [multiply(p, q, k) for p, q in pairs]
     return polynomials[0]
 
 
+assert divide_and_conquer(e, k) == sigmas[: k + 1]
+
 # %% [markdown]
-# The tree for our eight numbers, up to degree $k$. Dots are terms that were dropped.
+# **Figure.** The tree of our eight numbers, up to degree $k = 3$. Dots stand for terms that were dropped. The root
+# holds $\sigma_0$ to $\sigma_3$.
 
 # %%
-assert divide_and_conquer(e, k) == sigmas[: k + 1]
 ax = figures.product_tree(e, k)
 
 # %% [markdown]
-# Climb the tree level by level, and change $k$. With $k=8$ nothing is dropped, and the root has all nine
+# Climb the tree level by level, and change $k$. With $k = 8$ nothing is dropped, and the root has all nine
 # coefficients.
+#
+# **Figure.** The tree up to the level of the control, truncated at degree $k$.
 
 # %%
 controls.explore(
     lambda ax, level, k: figures.product_tree(e, k, levels=level, ax=ax),
-    size=(9.6, 4.2),
+    size=(8.4, 4.0),
     level=widgets.IntSlider(description="level", value=1, min=0, max=3),
     k=controls.k_slider(k, maximum=8),
 )
 
 # %% [markdown]
-# When a level has an odd number of polynomials, the polynomial 1 is added. The paper's update of their number, $p
-# \leftarrow (p-1)//2$, would drop factors instead (correction 4): of eight leaves it would go on with three.
+# When a level has an odd number of polynomials, the polynomial 1 is added. The paper updates their number by
+# $p \leftarrow (p-1)//2$, which would drop factors: of eight leaves, only three products would remain
+# ([correction 4](../book/errata.md#4-indices-of-the-three-algorithms)).
+#
+# **Figure.** The tree of seven numbers. The leaf on the right is the polynomial 1.
 
 # %%
+ax = figures.product_tree(e[:7], k)
+
+# %%
+# With one to eight elements the tree gives the polynomials of the summation algorithm.
 for n in range(1, 9):
     assert divide_and_conquer(e[:n], n)[: n + 1] == summation(e[:n], n)
-ax = figures.product_tree(e[:7], k)
 
 # %% [markdown]
 # ## No inversion, no rescaling
 #
-# The paper arrives at the same tree by a detour. It notes that $P$ would need its *high* coefficients, so it expands
-# $\prod_i (X + 1/e_i)$ and multiplies the result by $\prod_i e_i$, eq. (13). Take each $e_i$ into its own bracket and
-# the detour is gone: $e_i (X + 1/e_i) = 1 + e_i X$ (correction 5).
+# The paper arrives at the same tree by a detour. It says that $P$ would need nearly all of its coefficients, so it
+# expands $\prod_i (X + 1/e_i)$ instead and multiplies the result by $\prod_i e_i$, eq. (13). The detour is not needed,
+# for two reasons. Moving each $e_i$ into its own bracket turns $e_i (X + 1/e_i)$ into $1 + e_i X$ ([correction
+# 5](../book/errata.md#5-the-inversion-is-not-needed)). And $P$ itself needs only its $k+1$ *leading* coefficients
+# ([correction 12](../book/errata.md#12-the-first-polynomial-of-section-42-would-do)).
 
 # %%
-inverted = reduce(lambda p, q: multiply(p, q, len(e)), [[1 / value, 1] for value in e])
-assert np.allclose([prod(e) * coefficient for coefficient in inverted], sigmas)
-print("the same coefficients")
+# The inverted and rescaled product has the same coefficients.
+brackets = [[1 / value, 1] for value in e]
+inverted = reduce(lambda p, q: multiply(p, q, len(e)), brackets)
+rescaled = [prod(e) * coefficient for coefficient in inverted]
+assert np.allclose(rescaled, sigmas)
 
 # %% [markdown]
-# The detour is not only longer. It cannot take an element that is zero, such as a class with the score $-\infty$; and
-# the product of a thousand elements leaves the range of floating point numbers long before $\sigma_k$ does.
+# The detour is longer, and it has two more drawbacks. It cannot take an element that is zero, which is a class with the
+# score $-\infty$. And the product of a thousand elements leaves the range of floating point numbers long before
+# $\sigma_k$ does.
 
 # %%
-assert divide_and_conquer([0, 2, 3], 2) == [1, 5, 6]
 thousand = [2.5] * 1000
+print(f"product of 1,000 elements 2.5: {prod(thousand)}")
+print(f"σ_5 of the same elements: {summation(thousand, 5)[5]:.3e}")
 assert prod(thousand) == float("inf")
-print(f"product of 1,000 elements 2.5: {prod(thousand)}; σ_5 of them: {summation(thousand, 5)[5]:.3e}")
+assert divide_and_conquer([0, 2, 3], 2) == [1, 5, 6]
 
 # %% [markdown]
 # ## The cost, counted
@@ -272,90 +317,239 @@ print(f"product of 1,000 elements 2.5: {prod(thousand)}; σ_5 of them: {summatio
 # own multiplications.
 
 # %%
-algorithms = {"enumeration": enumeration, "summation": summation, "divide_and_conquer": divide_and_conquer}
-counts = pd.DataFrame(
-    [(name, n, count_multiplications(algorithm, n, k)) for name, algorithm in algorithms.items()
-     for n in counted_sizes if name != "enumeration" or n <= 32],
-    columns=["algorithm", "n", "multiplications"],
-)  # fmt: skip
-counted = counts.pivot(index="n", columns="algorithm", values="multiplications")[list(algorithms)]
-tables.show(counted.map(lambda count: "not counted" if pd.isna(count) else f"{count:,.0f}"))
+algorithms = {
+    "enumeration": enumeration,
+    "summation": summation,
+    "divide_and_conquer": divide_and_conquer,
+}
+rows = [
+    (name, n, measure.count_multiplications(algorithm, n, k))
+    for name, algorithm in algorithms.items()
+    for n in counted_sizes
+    if name != "enumeration" or n <= 32
+]
+counts = pd.DataFrame(rows, columns=["algorithm", "n", "multiplications"])
+
+# %% tags=["hide-input"]
+counted = counts.pivot(index="n", columns="algorithm", values="multiplications")
+counted = counted[list(algorithms)].rename(columns=lambda name: name.replace("_", " "))
+tables.show(counted.map(lambda n: "not counted" if pd.isna(n) else f"{n:,.0f}"))
 
 # %% [markdown]
-# Enumeration multiplies $k-1$ times for each set. Summation makes $\sum_i \min(i, k)$ multiplications, a little below
-# $kn$. Both numbers are exact, so they can be asserted exactly.
+# Enumeration multiplies $k-1$ times per set. Summation makes $\sum_i \min(i, k)$ multiplications, a little fewer than
+# $kn$.
 
 # %%
+# Enumeration makes (k − 1) C(n, k) multiplications, summation kn − k(k − 1)/2.
 found = counts.set_index(["algorithm", "n"])["multiplications"]
-assert all(found["enumeration", n] == (k - 1) * comb(n, k) for n in counted_sizes if n <= 32)
+small = [n for n in counted_sizes if n <= 32]
+assert all(found["enumeration", n] == (k - 1) * comb(n, k) for n in small)
 assert all(found["summation", n] == k * n - k * (k - 1) // 2 for n in counted_sizes)
+
+# %% [markdown]
+# **Figure.** Multiplications against the number of elements, for $k = 3$. Enumeration leaves the page. Both other
+# algorithms follow the line $kn$.
 
 # %%
 ax = figures.operation_counts(counts, k=k)
 
 # %% [markdown]
-# **Proposition 5** says that divide and conquer takes $\mathcal{O}(kn)$ operations too. Low levels have many small
-# polynomials, high levels few polynomials with at most $k+1$ coefficients; the sum over all levels is a multiple of
-# $kn$. "A multiple" means one constant for all $n$ and $k$: below, the count divided by $kn$.
+# ## Proposition 5: why the tree costs a multiple of kn
+#
+# **Proposition 5** says that divide and conquer takes $\mathcal{O}(kn)$ operations. A tree for $n$ elements consists of
+# two trees for $n/2$ elements and one product of their roots. Each root has at most degree $\min(k, n/2)$. Counting one
+# operation per pair of coefficients, and leaving the constant coefficients aside, gives the recurrence
+#
+# $$T(n) = 2\,T(n/2) + \min(k, n/2)^2 .$$
+#
+# Unrolled from the root downwards, level $j$ has $2^j$ products, and
+#
+# $$T(n) = \sum_j 2^j \min\!\big(k, n/2^{j+1}\big)^2 .$$
+#
+# - Near the root the polynomials are full, of degree $k$. A level costs $2^j k^2$, twice as much as the level above.
+#   The last full level has at most $n/(2k)$ products, so all full levels together cost less than $2 \cdot \frac{n}{2k}
+#   \cdot k^2 = kn$.
+# - Below, the polynomials are short. A level costs $2^j (n/2^{j+1})^2$, half as much as the level above, and the first
+#   of them costs less than $kn/2$. All short levels together cost less than $kn$.
+#
+# Both halves are geometric series, and together they stay below $2kn$. (The paper's proof has a slip in the second sum:
+# [correction 10](../book/errata.md#10-the-second-sum-in-the-proof-of-proposition-5).)
+#
+# **Figure.** The multiplications of each level for 4,096 elements, divided by $kn$. Costs rise from the leaves on the
+# left to the level where the polynomials become full, between $m = k$ and $m = 2k$, and fall towards the root.
 
 # %%
-ratio = pd.DataFrame({
-    f"k = {degree}": {n: count_multiplications(divide_and_conquer, n, degree) / (degree * n) for n in counted_sizes}
-    for degree in (1, 2, 5, 16)
-}).rename_axis("n")  # fmt: skip
+levels = measure.level_cost_table(4096, [2, 16, 128])
+ax = figures.level_costs(levels, n=4096)
+
+# %%
+# The levels add up to what the algorithm was seen to multiply.
+for n in counted_sizes:
+    by_level = measure.level_cost_table(n, [k])["multiplications"].sum()
+    assert by_level == found["divide_and_conquer", n]
+
+# %% [markdown]
+# The count divided by $kn$ stays below 2 for all sizes and all $k$ that we counted.
+
+
+# %%
+def ratio_to_kn(n, degree):
+    return measure.count_multiplications(divide_and_conquer, n, degree) / (degree * n)
+
+
+columns = {
+    f"k = {d}": {n: ratio_to_kn(n, d) for n in counted_sizes} for d in (1, 2, 5, 16)
+}
+ratio = pd.DataFrame(columns).rename_axis("n")
 assert ratio.to_numpy().max() < 2
 tables.show(ratio.map("{:.3f}".format))
 
 # %% [markdown]
-# So the tree does *more* arithmetic than summation, up to twice as much. What it saves is waiting: its longest chain
-# of dependent steps has $\log_2 n$ links instead of $n$.
+# So the tree does *more* arithmetic than summation, up to twice as much. It saves waiting. Its longest chain of
+# dependent steps has $\log_2 n$ links instead of $n$.
 
-# %%
-steps = pd.DataFrame({"summation": counted_sizes, "divide and conquer": [(n - 1).bit_length() for n in counted_sizes]})
+# %% tags=["hide-input"]
+halvings = [(n - 1).bit_length() for n in counted_sizes]
+steps = pd.DataFrame({"summation": counted_sizes, "divide and conquer": halvings})
 steps.index = pd.Index(counted_sizes, name="n")
 tables.show(steps.rename_axis("steps one after the other", axis=1))
 
 # %% [markdown]
-# A small timing of the package's versions, on this machine's processor, one thread, 32 rows at a time. Summation
-# takes a step for each element; the tree works in logarithms, which chapter 4 explains and which costs more for each
-# operation. Chapter 7 measures with care.
+# ## Why the fast Fourier transform does not help
+#
+# Polynomials of degree $k$ can be multiplied in $\mathcal{O}(k \log k)$ operations by the fast Fourier transform (FFT).
+# The paper notes that the whole tree would then cost $\mathcal{O}(n \log^2 k)$. There are two reasons not to do it.
+#
+# The first is the size of $k$. A truncated product takes $(k+1)(k+2)/2$ multiplications. The FFT needs three transforms
+# of a length above $2k$, in complex numbers, each product of which takes four real ones.
+
+# %%
+rows = {}
+for degree in (5, 16, 64, 256, 512, 1024):
+    length = 2 ** ceil(log2(2 * degree + 1))
+    complex_products = 3 * (length // 2) * ceil(log2(length)) + length
+    rows[f"k = {degree:,}"] = {
+        "directly": (degree + 1) * (degree + 2) // 2,
+        "by FFT": 4 * complex_products,
+    }
+products = pd.DataFrame.from_dict(rows, orient="index")
+tables.show(products.map("{:,}".format).rename_axis("real multiplications"))
+
+# %%
+# For k = 5 the FFT takes 21 times as many multiplications; it wins above k = 512.
+cost = products["by FFT"] / products["directly"]
+assert cost["k = 5"] > 20
+assert cost["k = 512"] > 1 > cost["k = 1,024"]
+
+# %% [markdown]
+# The second reason is accuracy. A transform adds and subtracts coefficients of all sizes, so every result carries a
+# rounding error in proportion to the *largest* coefficient. Here two polynomials of eight elements each are multiplied
+# in float32, for normal scores and $\tau = 0.1$.
+
+# %%
+drawn = 3 * torch.randn(16, generator=torch.Generator().manual_seed(16))
+weights = torch.exp(drawn / (5 * 0.1)).tolist()
+halves = [
+    torch.tensor(summation(weights[:8], 5)),
+    torch.tensor(summation(weights[8:], 5)),
+]
+
+fractions = [[Fraction(value.item()) for value in half] for half in halves]
+exact = [float(value) for value in multiply(*fractions, 5)]
+transforms = [torch.fft.rfft(half, 16) for half in halves]
+by_fft = torch.fft.irfft(transforms[0] * transforms[1], 16)[:6]
+directly = torch.stack(multiply(*[list(half) for half in halves], 5))
+print(f"the coefficients reach from {exact[0]:g} to {exact[5]:.0e}")
+
+# %% tags=["hide-input"]
+found = {"directly": directly, "by FFT": by_fft}
+truth = torch.tensor(exact, dtype=torch.float64)
+relative = {name: (v.double() / truth - 1).abs() for name, v in found.items()}
+accuracy = pd.DataFrame(relative, index=[f"σ_{j}" for j in range(6)])
+tables.show(accuracy.map("{:.0e}".format).rename_axis("relative error"))
+
+# %%
+# Sums of products are accurate to rounding; by FFT σ_0 to σ_3 have no right digit.
+assert accuracy["directly"].max() < 1e-6
+assert accuracy["by FFT"][["σ_0", "σ_1", "σ_2", "σ_3"]].min() > 0.5
+
+# %% [markdown]
+# By FFT the small coefficients are lost, and further products in the tree need all of them. Logarithms, the remedy of
+# the next chapter, do not help: a transform subtracts, and its intermediate results may be negative. The direct product
+# only adds and multiplies positive numbers.
+#
+# ## A first timing
+#
+# This small timing takes the package's versions on one thread of this machine's processor, with 32 rows at a time.
+# Summation takes one step per element. The tree works in logarithms, which chapter 4 explains and which make each
+# operation more expensive. [Chapter 7](07_speed.ipynb) measures with care.
 
 
 # %%
 def milliseconds(algorithm, n):
     x = torch.randn(32, n, generator=torch.Generator().manual_seed(0))
-    return 1e3 * min(repeat(lambda: log_symmetric_polynomials(x, 5, algorithm=algorithm), number=1, repeat=3))
+    times = repeat(
+        lambda: log_symmetric_polynomials(x, 5, algorithm=algorithm), number=1, repeat=3
+    )
+    return 1e3 * min(times)
 
 
 names = ["summation", "divide_and_conquer", "pivot"]
-times = pd.DataFrame({f"{name} (ms)": {n: milliseconds(name, n) for n in timed_sizes} for name in names})
-tables.show(times.rename_axis("n").map("{:.2f}".format))
-
-# %% [markdown]
-# All of them give the same polynomials.
+times = {
+    f"{name} (ms)": {n: milliseconds(name, n) for n in timed_sizes} for name in names
+}
+tables.show(pd.DataFrame(times).rename_axis("n").map("{:.2f}".format))
 
 # %%
+# All algorithms give the same polynomials as enumeration.
 x = torch.randn(4, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 truth = log_symmetric_polynomials(x, 5, algorithm="enumeration")
 for name in names:
-    assert torch.allclose(log_symmetric_polynomials(x, 5, algorithm=name), truth, rtol=1e-12)
+    result = log_symmetric_polynomials(x, 5, algorithm=name)
+    assert torch.allclose(result, truth, rtol=1e-12)
 
 # %% [markdown]
 # ## What we saw
 #
 # - The loss is $-\tau \log$ of the share of the sets that contain the true class.
-# - It needs $\sigma_{k-1}$ and $\sigma_k$ of the other classes, eq. (10): two coefficients of $\prod_i (1 + e_i X)$.
-# - Summation makes $kn - k(k-1)/2$ multiplications in $n$ steps; divide and conquer less than $2kn$ in $\log_2 n$
-#   steps.
-# - The paper's inversion and rescaling are not needed.
+# - It needs only $\sigma_{k-1}$ and $\sigma_k$ of the other classes, eq. (10). They are two coefficients of
+#   $\prod_i (1 + e_i X)$.
+# - Summation makes $kn - k(k-1)/2$ multiplications in $n$ dependent steps. Divide and conquer makes fewer than $2kn$ in
+#   $\log_2 n$ dependent steps.
+# - The paper's inversion and rescaling are not needed. The FFT would be slower for $k$ up to 512 and not accurate.
 #
 # ## Questions
 #
-# 1. Why may every product in the tree stop at degree $k$ without changing the coefficients up to $k$?
-# 2. How would you compute $\sigma_k$ for all sets of classes *without* class $i$, for every $i$? Chapter 5 needs it.
+# 1. Every product in the tree stops at degree $k$. Why does that not change the coefficients up to $k$?
+# 2. How would you compute $\sigma_k$ of all classes *except* class $i$, for every $i$? Chapter 5 needs it.
 # 3. With $k = n/2$, which part of the tree does most of the work?
+
+# %% [markdown]
+# <details><summary>Answer 1</summary>
 #
+# The coefficient of $X^j$ in a product is $\sum_i p_i q_{j-i}$. It uses coefficients of degree $j$ and below. A
+# coefficient above degree $k$ can therefore only reach coefficients above degree $k$.
+#
+# </details>
+#
+# <details><summary>Answer 2</summary>
+#
+# Leaving each class out in turn takes $n$ times the work. A cheaper way divides the whole polynomial by $(1 + e_i X)$:
+# $\sigma_j(\text{without } i) = \sigma_j - e_i\,\sigma_{j-1}(\text{without } i)$. This is Algorithm 2 of the paper, and
+# chapter 5 shows when its subtraction fails. Another way keeps the products of all elements before $i$ and of all
+# elements after $i$, and multiplies the two.
+#
+# </details>
+#
+# <details><summary>Answer 3</summary>
+#
+# The root. Polynomials become full only at $m = 2k = n$ elements, so costs rise all the way up: every level costs about
+# twice as much as the one below, and the last product alone costs about half of the total.
+#
+# </details>
+
+# %% [markdown]
 # ## Next
 #
-# [4 · Staying in log space](04_staying_in_log_space.ipynb): $e_i = \exp(s_i/(k\tau))$ does not fit into a number when
-# $\tau$ is small.
+# [4 · Staying in log space](04_staying_in_log_space.ipynb): for small $\tau$, the number $e_i = \exp(s_i/(k\tau))$ does
+# not fit into a floating point format.

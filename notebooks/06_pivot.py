@@ -11,15 +11,17 @@
 # %% [markdown]
 # # 6 · Pivot
 #
-# **Question.** Can the loss and its gradient be exact in float32, at any temperature, without logarithms and without
-# an approximation?
+# **Question.** Can the loss and its gradient be accurate to rounding in float32, at any temperature, without logarithms
+# and without an approximation?
 #
-# **You will** derive the algorithm that the package uses, write it in 20 lines of torch, find the hard loss inside
-# the smooth one, see all derivatives lie on one curve, and map its errors beside those of the paper's algorithms.
+# **You will** see the algorithm that the package uses step by step, write it in 25 lines of torch, find the hard loss
+# inside the smooth one, prove that every other class is pushed down, see the derivatives lie on one curve, and map the
+# errors beside those of the paper's algorithms.
 #
-# **Paper.** Not in the paper. It replaces its section 4.2 (forward) and 4.3 (backward).
+# **Paper.** The algorithm is not in the paper. It replaces section 4.2 (forward) and 4.3 (backward). Lemma 3 of
+# appendix A.4 gets a short proof.
 #
-# **Time.** 30 minutes to read, half a minute to run.
+# **Time.** 35 minutes to read, half a minute to run.
 
 # %% tags=["parameters"]
 profile = "quick"
@@ -33,86 +35,98 @@ scales = [0.1, 1.0, 10.0, 100.0]
 newton_degrees = [2, 4, 6, 8, 10, 12, 16, 20, 24]
 
 # %%
+from fractions import Fraction
 from functools import partial
-from itertools import product
-from math import comb, log
+from itertools import combinations, product
+from math import comb, log, prod
 from unittest.mock import patch
 
+import ipywidgets as widgets
 import numpy as np
 import pandas as pd
 import torch
 from torch.nn.functional import logsigmoid
 
-from smooth_topk import eager, hard_topk_loss, log_symmetric_polynomials, smooth_topk_loss
-from smooth_topk.study import controls, figures, notebook, tables
-from smooth_topk.study.exact import exact_loss
+from smooth_topk import hard_topk_loss, log_symmetric_polynomials, smooth_topk_loss
+from smooth_topk.pivot import torch_backend
+from smooth_topk.study import figures, measure, tables
+from smooth_topk.study.chapters import controls, notebook
+from smooth_topk.study.measure.exact import exact_loss
 from smooth_topk.symmetric_polynomials import pivot
 
 notebook.start(profile)
+generator = torch.Generator().manual_seed(0)
+scores = 3 * torch.randn(samples, classes, generator=generator, dtype=torch.float64)
+labels = torch.randint(classes, (samples,), generator=generator)
+tree = partial(log_symmetric_polynomials, algorithm="divide_and_conquer")
+
+# %% [markdown]
+# ## Head, pivot, tail
+#
+# Sort the scores of the other classes. The $k$ largest are the **head**. The last of them is the **pivot**: its score
+# $s_{[k]}$ is the one that the hard loss looks at. All further classes are the **tail**. With $x = s/(k\tau)$, measure
+# everything from the pivot:
+#
+# - head: $t_j = x_{[j]} - x_{[k]} \ge 0$, so $t_k = 0$;
+# - tail: $u_i = \exp(x_i - x_{[k]}) \le 1$.
+#
+# **Figure.** The 20 largest scores of a sample as distances to the pivot (left), and the weights $u$ of its tail
+# (right). No weight of the tail exceeds one.
+
+# %%
+table = measure.head_and_tail_table(scores[0], k=k, tau=tau)
+ax = figures.head_and_tail(table, k=k, tau=tau)
+
+# %% [markdown]
+# Move $\tau$. A large $\tau$ brings the whole tail up to one, and a small $\tau$ makes it vanish. It never leaves
+# $[0, 1]$.
+#
+# **Figure.** Head, pivot and tail for the values of the controls.
+
+
+# %%
+def draw(axes, tau, k):
+    table = measure.head_and_tail_table(scores[0], k=k, tau=tau)
+    figures.head_and_tail(table, k=k, tau=tau, axes=axes)
+
+
+controls.explore(draw, panels=(1, 2), size=(9.6, 3.4), tau=tau, k=k)
 
 # %% [markdown]
 # ## Divide by the largest term
 #
-# Chapters 4 and 5 fought with numbers that are huge for one reason: $\sigma_j$ is about as large as its largest term,
-# the product of the $j$ largest $e_i$. So divide by it. With $x = s/(k\tau)$ and $x_{[1]} \ge x_{[2]} \ge \ldots$ let
+# The numbers of chapters 4 and 5 are huge for one reason: $\sigma_j$ is about as large as its largest term, the product
+# of the $j$ largest $e_i$. So divide by it:
 #
 # $$S_j = \frac{\sigma_j(\exp \mathbf{x})}{\exp(x_{[1]} + \cdots + x_{[j]})}.$$
 #
-# One term of $S_j$ is exactly 1 and the others are at most 1. There are $\binom{n}{j}$ terms. Therefore $1 \le S_j
-# \le \binom{n}{j}$, whatever $\tau$ is.
+# One term of $S_j$ is exactly 1, and the others are at most 1. With $n$ elements there are $\binom{n}{j}$ terms.
+# Therefore $1 \le S_j \le \binom{n}{j}$, whatever $\tau$ is.
 
 # %%
-generator = torch.Generator().manual_seed(0)
-scores = 3 * torch.randn(samples, classes, generator=generator, dtype=torch.float64)
-labels = torch.randint(classes, (samples,), generator=generator)
 x = scores[0] / k
 ordered = x.sort(descending=True).values
-log_sigma = log_symmetric_polynomials(x, k, algorithm="divide_and_conquer")
-S = torch.stack([torch.exp(log_sigma[j] - ordered[:j].sum()) for j in range(k + 1)])
-print("S_0, ..., S_5 at τ = 1:", [round(value, 3) for value in S.tolist()])
+log_sigma = tree(x, k)
+S = [torch.exp(log_sigma[j] - ordered[:j].sum()) for j in range(k + 1)]
+print("S_0, ..., S_5 at τ = 1:", [round(value.item(), 3) for value in S])
 
 # %%
-assert torch.allclose(pivot.scaled_sigmas(x[None], k)[0][:, 0], S)
+# The package computes these S_j, and 1 ≤ S_j ≤ C(n, j) at every τ.
+assert torch.allclose(pivot.scaled_sigmas(x[None], k)[0][:, 0], torch.stack(S))
 for value in taus:
     found, _ = pivot.scaled_sigmas(scores, k, 1 / (k * value))
-    assert all(1 <= S_j <= comb(classes, j) for j, row in enumerate(found) for S_j in row)
-print("1 ≤ S_j ≤ C(n, j) at every τ")
+    assert all(1 <= s <= comb(classes, j) for j, row in enumerate(found) for s in row)
 
 # %% [markdown]
-# What underflows in such a sum is below $10^{-38}$ beside a one: negligible, truly. And the upper bound fits: for
-# ImageNet and $k = 5$ it is $8 \cdot 10^{12}$. (Where $\binom{n}{k}$ itself exceeds the largest float32, the package
-# adds in float64, and beyond that in logarithms; $n$ and $k$ alone decide.) What remains is to compute $S_j$ without
-# passing through $\sigma_j$.
+# A term that underflows is below $10^{-38}$ next to a sum of at least 1, so it cannot change the result. The upper
+# bound is no problem either: for ImageNet and $k = 5$ it is $8 \cdot 10^{12}$. (The package keeps numbers of which
+# there are only $k$ per sample in float64. Where $\binom{n}{k}$ is too large even for that, it takes logarithms; $n$
+# and $k$ alone decide.) It remains to compute $S_j$ without passing through $\sigma_j$.
 #
-# ## Head, pivot, tail
-#
-# The $k$ largest classes are the **head**. Its last member is the **pivot**: its score $s_{[k]}$ is the score that
-# the hard loss looks at. All other classes are the **tail**. Measure everything from the pivot:
-#
-# - head: $t_j = x_{[j]} - x_{[k]} \ge 0$, so $t_k = 0$;
-# - tail: $u_i = \exp(x_i - x_{[k]}) \le 1$.
-
-# %%
-ax = figures.head_and_tail(scores[0], k=k, tau=tau)
-
-# %% [markdown]
-# Move $\tau$. A large $\tau$ makes the whole tail equal to one, a small $\tau$ makes it vanish. It never leaves $[0,
-# 1]$.
-
-# %%
-controls.explore(
-    lambda axes, tau, k: figures.head_and_tail(scores[0], k=k, tau=tau, axes=axes),
-    panels=(1, 2),
-    size=(9.6, 3.4),
-    tau=tau,
-    k=k,
-)
-
-# %% [markdown]
 # ## Tail first, then the head
 #
 # The polynomials of the tail, $\varepsilon_m = \sigma_m(\mathbf{u})$, are sums of products of numbers up to one.
-# Algorithm 3 or a tree gives them in plain arithmetic.
+# Algorithm 3 computes them in plain arithmetic.
 
 # %%
 head = (ordered[:k] - ordered[k - 1]) / tau
@@ -123,17 +137,18 @@ for value in u:
 print("ε_0, ..., ε_5 =", [f"{value:.3g}" for value in S.tolist()])
 
 # %%
-assert torch.allclose(S, log_symmetric_polynomials(u.log(), k, algorithm="divide_and_conquer").exp())
+# The tree of chapter 4 gives the same polynomials of the tail.
+assert torch.allclose(S, tree(u.log(), k).exp())
 
 # %% [markdown]
 # Now the classes of the head join, the pivot first and the largest last. When class $i$ joins,
-# $\sigma_j \leftarrow \sigma_j + e^{t_i} \sigma_{j-1}$ as always. But the largest term changes too: before, it was
-# $\exp(t_{i+1} + \cdots + t_{i+j})$, and now it is $\exp(t_i + \cdots + t_{i+j-1})$ (beyond the head, $t = 0$). Divide
-# each side by its own:
+# $\sigma_j \leftarrow \sigma_j + e^{t_i} \sigma_{j-1}$ as always. But the largest term changes too. Before, it was
+# $\exp(t_{i+1} + \cdots + t_{i+j})$, and now it is $\exp(t_i + \cdots + t_{i+j-1})$, where $t = 0$ beyond the head.
+# Dividing each side by its own largest term gives
 #
 # $$S_j \leftarrow e^{\,t_{i+j} - t_i} \, S_j + S_{j-1}.$$
 #
-# The factor is at most one. All $e^{t_i}$ are gone.
+# The factor is at most one, because $t$ falls along the head. All the large numbers $e^{t_i}$ are gone.
 
 # %%
 t = torch.cat([head, torch.zeros(k, dtype=torch.float64)])
@@ -144,20 +159,56 @@ for i in reversed(range(k)):
 print("S_0, ..., S_5 =", [f"{value:.4g}" for value in S.tolist()])
 
 # %%
+# These are the scaled polynomials of all classes.
 assert torch.allclose(S, pivot.scaled_sigmas(scores[:1], k, 1 / (k * tau))[0][:, 0])
+
+# %% [markdown]
+# Here is the whole algorithm on nine other classes with $k = 3$. Move the step. First there is the tail alone. Then the
+# pivot joins, then the second largest class, then the largest. Below each new number stands what it is made of: a
+# factor up to one times its left neighbour, plus the number below that neighbour. Move $\tau$ as well: even at $\tau =
+# 10^{-4}$ no number in the table is large.
+#
+# **Figure.** The pivot algorithm. Above, the classes by rank: grey tail, hollow bars that still wait, the dark class
+# that joins in this step. Below, the table of $S_j$, one column per step.
+
+# %%
+few = torch.tensor([3.4, 2.2, 1.0, 0.6, 0.3, -0.2, -0.9, -1.3, -2.0])
+
+
+def draw(axes, step, tau):
+    by_rank = measure.head_and_tail_table(few, k=3, tau=tau)
+    joined = measure.joining_table(few, k=3, tau=tau)
+    figures.pivot_steps(by_rank, joined, step=step, axes=axes)
+
+
+controls.explore(
+    draw,
+    panels=(2, 1),
+    size=(7.2, 5.4),
+    step=widgets.IntSlider(description="step", value=2, min=0, max=3),
+    tau=tau,
+)
+
+# %%
+# The last column is S_0 to S_3 of the nine classes, at every τ.
+for value in taus:
+    joined = measure.joining_table(few, k=3, tau=value)
+    last = torch.tensor(joined[joined["step"] == 3]["value"].to_numpy())
+    truth = pivot.scaled_sigmas(few[None], 3, 1 / (3 * value))[0][:, 0]
+    assert torch.allclose(last, truth)
 
 # %% [markdown]
 # ## The hard loss inside the smooth loss
 #
-# Eq. (10) is $L = \tau \, \mathrm{softplus}(\alpha/\tau - x_y + \log \sigma_k - \log \sigma_{k-1})$ with the
+# Eq. (10) is $L = \tau \, \mathrm{softplus}(\alpha/\tau - x_y + \log \sigma_k - \log \sigma_{k-1})$, with the
 # polynomials of the other classes. The largest terms of $\sigma_k$ and $\sigma_{k-1}$ differ by one factor,
-# $\exp(x_{[k]})$: the pivot. So
+# $\exp(x_{[k]})$, which belongs to the pivot. So
 #
 # $$L_{k,\tau} = \tau \, \mathrm{softplus} \left( \frac{1}{\tau} \left[ \alpha + \frac{s_{[k]} - s_y}{k} \right]
 #              + \log \frac{S_k}{S_{k-1}} \right).$$
 #
-# In the bracket stands the hard loss before its $\max(\cdot, 0)$. The rest is a correction. The whole loss and its
-# gradient in plain torch:
+# The bracket is the hard loss before its $\max(\cdot, 0)$. The rest is a correction. Here are the loss and, through
+# automatic differentiation, its gradient in plain torch:
 
 
 # %%
@@ -167,17 +218,19 @@ def pivot_loss(scores, labels, *, k, tau, margin=1.0):
     head, index = others.topk(k)
     kth_score = head[:, -1:].detach()
     head = (head - kth_score) / (k * tau)
-    tail = torch.exp((others.scatter(1, index, -torch.inf) - kth_score) / (k * tau))
+    rest = others.scatter(1, index, -torch.inf)
+    tail = torch.exp((rest - kth_score) / (k * tau))
 
     one = torch.ones_like(kth_score)
     S = torch.cat([one, torch.zeros_like(head)], 1)  # (N, k + 1)
     for u in tail.split(1, dim=1):
         S = torch.cat([one, S[:, 1:] + u * S[:, :-1]], 1)
 
-    t = torch.cat([head, torch.zeros_like(head)], 1).detach()  # the normalisers are constants
+    # The terms we divide by are constants for the derivative.
+    t = torch.cat([head, torch.zeros_like(head)], 1).detach()
     for i in reversed(range(k)):
         decay = torch.exp(t[:, i + 1 : i + 1 + k] - t[:, i : i + 1])
-        join = torch.exp(head[:, i : i + 1] - t[:, i : i + 1])  # it is one, and carries the derivative
+        join = torch.exp(head[:, i : i + 1] - t[:, i : i + 1])  # one, with a derivative
         S = torch.cat([one, decay * S[:, 1:] + join * S[:, :-1]], 1)
 
     true_score = scores.gather(1, labels[:, None])
@@ -194,153 +247,257 @@ def value_and_gradient(loss, scores):
 
 
 # %%
+# Losses and gradients equal those of the package, in float64 and in float32.
 package = partial(smooth_topk_loss, reduction="none")
 for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
-    for ours, theirs in zip(*(value_and_gradient(f, scores.to(dtype)) for f in (pivot_loss, package)), strict=True):
-        assert torch.allclose(ours, theirs, rtol=tolerance, atol=tolerance)
-print("losses and gradients equal those of the package")
+    ours = value_and_gradient(pivot_loss, scores.to(dtype))
+    theirs = value_and_gradient(package, scores.to(dtype))
+    for mine, its in zip(ours, theirs, strict=True):
+        assert torch.allclose(mine, its, rtol=tolerance, atol=tolerance)
 
 # %% [markdown]
 # ## The correction is bounded
 #
-# How large can $\log(S_k/S_{k-1})$ be with $n$ classes?
+# How large can the correction $\log(S_k/S_{k-1})$ be with $n$ classes? In the weights $e_i$ of the $n-1$ other classes,
+# with $e_{[k]}$ for that of the pivot, the ratio is $S_k/S_{k-1} = \sigma_k / (e_{[k]}\,\sigma_{k-1})$.
 #
-# - From a set of $k$ other classes remove its smallest member, at most the pivot. A set of $k-1$ classes is reached
-#   from at most $n-k$ sets in this way. So $S_k \le (n-k) \, S_{k-1}$.
-# - Lemma 3 of the paper, for a class as good as the pivot, says $S_{k-1} \le k \, S_k$.
+# **From below: Lemma 3 of the paper.** We show $e_{[k]}\,\sigma_{k-1} \le k\,\sigma_k$. Take any set $B$ of $k-1$ other
+# classes. It misses at least one of the $k$ classes of the head. Let $h$ be the largest class that it misses, and send
+# $B$ to the $k$-set $B \cup \{h\}$. This multiplies the weight of $B$ by $e_h \ge e_{[k]}$. A $k$-set has at most $k$
+# preimages, because a preimage is the $k$-set without one of its members. Summing over all $B$ gives the claim. (The
+# paper's own proof works with random sets and has a gap: [correction
+# 8](../book/errata.md#8-the-sets-in-the-proof-of-lemma-3-are-no-partition).)
 #
-# So $-\log k \le \log(S_k/S_{k-1}) \le \log(n-k)$ at every temperature. As $\tau \to 0$, $\tau$ times a bounded
-# number vanishes and the hard loss is left: Proposition 2, read off a formula, and with a rate.
-
+# **From above.** We show $\sigma_k \le (n-k)\,e_{[k]}\,\sigma_{k-1}$. Take any $k$-set and remove its smallest class.
+# That class weighs at most $e_{[k]}$. A $(k-1)$-set is reached from at most $n-1-(k-1) = n-k$ sets in this way.
+#
+# Together, $-\log k \le \log(S_k/S_{k-1}) \le \log(n-k)$ at every temperature. As $\tau \to 0$, $\tau$ times a bounded
+# number vanishes, and only the hard loss is left. This is Proposition 2, with a rate and without conditions on ties.
+#
+# With seven classes, the map of Lemma 3 can be listed.
 
 # %%
+e = [Fraction(n, 3) for n in (20, 9, 7, 4, 4, 1)]  # of the other classes, descending
+preimages = {}
+for members in combinations(range(6), 2):  # k = 3, so B has two members
+    missing = min({0, 1, 2} - set(members))  # the largest class of the head
+    image = tuple(sorted((*members, missing)))
+    preimages.setdefault(image, []).append(members)
+    weight, grown = prod(e[i] for i in members), prod(e[i] for i in image)
+    assert grown >= e[2] * weight
+for image, found in list(preimages.items())[:4]:
+    print(f"{found} → {image}")
+
+# %%
+# No 3-set has more than 3 preimages, and both inequalities hold in exact arithmetic.
+sigma_2 = sum(prod(pair) for pair in combinations(e, 2))
+sigma_3 = sum(prod(triple) for triple in combinations(e, 3))
+assert max(len(found) for found in preimages.values()) <= 3
+assert e[2] * sigma_2 <= 3 * sigma_3
+assert sigma_3 <= (7 - 3) * e[2] * sigma_2
+
+
+# %% tags=["hide-input"]
 def corrections(k):
     """log(S_k / S_{k-1}) of each sample over a grid of temperatures."""
     grid = np.logspace(-4, 2, 25)
     others = scores.scatter(1, labels[:, None], -torch.inf)
-    S, _ = pivot.scaled_sigmas(torch.cat([others / (k * value) for value in grid]), k)
-    correction = torch.log(S[k] / S[k - 1])
-    return pd.DataFrame(
-        {"tau": grid.repeat(samples), "sample": [*range(samples)] * len(grid), "correction": correction}
-    )
+    scaled = torch.cat([others / (k * value) for value in grid])
+    S, _ = pivot.scaled_sigmas(scaled, k)
+    columns = {"tau": grid.repeat(samples), "sample": [*range(samples)] * len(grid)}
+    return pd.DataFrame(columns | {"correction": torch.log(S[k] / S[k - 1])})
 
+
+# %% [markdown]
+# **Figure.** The correction of four samples against $\tau$. It stays between its two bounds. For large $\tau$ all
+# samples have the same correction, $\log \frac{n-k}{k}$.
 
 # %%
 table = corrections(k)
+ax = figures.correction_curve(table, measure.correction_bounds(k, classes))
+
+# %%
+# The correction lies within the bounds, and |smooth − hard| ≤ τ log(n − k + 1) or τ log k.
 assert table["correction"].between(-log(k), log(classes - k)).all()
-ax = figures.correction_curve(table, k=k, classes=classes)
+hard = hard_topk_loss(scores, labels, k=k, reduction="none")
+for value in taus:
+    gap = package(scores, labels, k=k, tau=value) - hard
+    assert gap.max() <= value * log(classes - k + 1) + 1e-12
+    assert gap.min() >= -value * log(k) - 1e-12
 
 # %% [markdown]
-# Both bounds are attained. All head classes tied and no tail gives $1/k$. A head with $k-1$ classes far above and all
-# other classes tied gives $n-k$. Here $n = 9$ and $k = 3$, the label is class 0:
+# Finite scores can come as close to both bounds as one likes. The ratio tends to $1/k$ when all classes of the head tie
+# and the tail falls away, and to $n - k$ when $k-1$ classes run ahead and all others tie. The lower bound is attained
+# only if there is no tail ($n = k + 1$), and the upper one only for $k = 1$. Here $n = 9$, $k = 3$ and the label is
+# class 0:
 
 # %%
-tied = torch.tensor([[0.0, 5.0, 5.0, 5.0] + [-1e4] * 5], dtype=torch.float64)
-apart = torch.tensor([[0.0, 1e4, 1e4] + [5.0] * 6], dtype=torch.float64)
-for row, bound in ((tied, 1 / 3), (apart, 9 - 3)):
-    S = pivot.scaled_sigmas(row[:, 1:], 3, 1 / 3)[0]
-    assert abs(S[3, 0] / S[2, 0] - bound) < 1e-12
-
-# %%
-for value in taus:
-    gap = package(scores, labels, k=k, tau=value) - hard_topk_loss(scores, labels, k=k, reduction="none")
-    assert gap.abs().max() <= value * (log(2) + max(log(k), log(classes - k)))
-print("|smooth − hard| ≤ τ (log 2 + max(log k, log(n − k))) at every τ")
+for distance in (1.0, 10.0, 100.0):
+    tied = torch.tensor([[5.0] * 3 + [5.0 - distance] * 5], dtype=torch.float64)
+    ahead = torch.tensor([[5.0 + distance] * 2 + [5.0] * 6], dtype=torch.float64)
+    below, above = (pivot.scaled_sigmas(row, 3, 1 / 3)[0] for row in (tied, ahead))
+    ratios = (below[3] / below[2]).item(), (above[3] / above[2]).item()
+    print(f"distance {distance:3g}: ratios {ratios[0]:.6f} and {ratios[1]:.6f}")
+    assert ratios[0] >= 1 / 3
+    assert ratios[1] <= 9 - 3
 
 # %% [markdown]
 # Move $k$: the band widens below and narrows above.
+#
+# **Figure.** The correction and its bounds for the $k$ of the control.
+
 
 # %%
-controls.explore(
-    lambda ax, k: figures.correction_curve(corrections(k), k=k, classes=classes, ax=ax),
-    k=k,
-)
+def draw(ax, k):
+    bounds = measure.correction_bounds(k, classes)
+    figures.correction_curve(corrections(k), bounds, ax=ax)
+
+
+controls.explore(draw, k=k)
+
+# %% [markdown]
+# ## Every other class is pushed down
+#
+# Chapter 2 saw that only the derivative of the true class is negative. Here is the reason. By the chain rule
+#
+# $$\frac{\partial L}{\partial s_i} = w \, \big( q_i^{(k)} - q_i^{(k-1)} \big), \qquad
+#   w = \frac{\mathrm{sigmoid}(z)}{k}, \qquad q_i^{(j)} = \frac{\partial \log \sigma_j}{\partial x_i},$$
+#
+# where $q_i^{(j)}$ is the share of the weight that lies on sets of size $j$ with class $i$. A class is in a random set
+# of $k$ classes more often than in a random set of $k-1$: plausible, but true? Let $T_j$ be $\sigma_j$ of the other
+# classes without $i$. Then $\sigma_j = T_j + e_i T_{j-1}$ and $q_i^{(j)} = e_i T_{j-1}/\sigma_j$, and a line of algebra
+# gives
+#
+# $$q_i^{(k)} - q_i^{(k-1)} = \frac{e_i \, \big( T_{k-1}^2 - T_{k-2}\,T_k \big)}{\sigma_k \, \sigma_{k-1}} .$$
+#
+# Now count. Multiply both products in the bracket out, and look at one monomial, in which the classes of some set $C$
+# occur twice and $2r$ further classes occur once. In $T_{k-1} \cdot T_{k-1}$ both factors contain $C$, and each takes
+# $r$ of the $2r$ classes: $\binom{2r}{r}$ ways. In $T_{k-2} \cdot T_k$ the first factor takes only $r - 1$ of them:
+# $\binom{2r}{r-1}$ ways. The first number is larger. The difference, $\frac{1}{r+1}\binom{2r}{r}$, is the Catalan
+# number $1, 1, 2, 5, 14, \dots$ So the bracket is a sum of positive terms, and **every derivative off the label is
+# positive**. This is Newton's inequality for symmetric polynomials.
+#
+# The count says more. Since $\binom{2r}{r-1}/\binom{2r}{r} = \frac{r}{r+1} \le \frac{k-1}{k}$, the second product is at
+# most $1 - \frac1k$ of the first. The subtraction in the bracket loses a factor of $k$ at most, and never all digits.
+
+
+# %%
+def sigma(e, j):
+    return sum(prod(subset) for subset in combinations(e, j)) if j >= 0 else 0
+
+
+without = e[1:]  # five classes; the class that is left out is e[0]
+T = {j: sigma(without, j) for j in (1, 2, 3)}
+counted = 0
+for r, catalan in enumerate((1, 1, 2)):  # k = 3
+    for twice in combinations(range(5), 2 - r):
+        rest = [value for place, value in enumerate(without) if place not in twice]
+        squares = prod(without[place] ** 2 for place in twice)
+        counted += catalan * squares * sigma(rest, 2 * r)
+print(f"T_2² − T_1 T_3 = {T[2] ** 2 - T[1] * T[3]}, counted {counted}")
+assert T[2] ** 2 - T[1] * T[3] == counted > 0
+assert T[1] * T[3] <= Fraction(2, 3) * T[2] ** 2
+
+# %%
+# For every sample and temperature, only the label has a negative derivative (float64).
+for value in taus:
+    row = scores.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(package(row, labels, k=k, tau=value).sum(), row)
+    off_label = gradient.scatter(1, labels[:, None], 0.0)
+    assert (off_label >= -1e-15).all()
+    assert (gradient.gather(1, labels[:, None]) <= 0).all()
 
 # %% [markdown]
 # ## The gradient of the tail: one polynomial
 #
-# By the chain rule $\partial L/\partial s_i = w \, (q_i^{(k)} - q_i^{(k-1)})$ with $w = \mathrm{sigmoid}(z)/k$, where
-# $q_i^{(j)} = \partial \log \sigma_j / \partial x_i$ is the share of the sets of size $j$ that contain $i$. Algorithm
-# 2 of chapter 5, written as one sum, is
+# Algorithm 2 of chapter 5, written as one sum, is
 #
 # $$\sigma_{j-1}(\text{without } i) = \sum_m (-u_i)^m \, \sigma_{j-1-m}.$$
 #
-# It broke for elements far above the others. But no class of the tail is above the others: $u_i \le 1$, and $k$
-# classes are at least as large. So it is safe here, and it says that the derivative of *every* class of the tail is
-# $u_i$ times the same polynomial of degree $k-1$, taken at $u_i$.
+# It broke for elements far above the others. But no class of the tail is above the others: $u_i \le 1$, and $k$ classes
+# are at least as large. So the sum is safe here. It also says that the derivative of *every* class of the tail is $u_i$
+# times the same polynomial of degree $k-1$, taken at $u_i$. Only $k$ coefficients per sample are needed.
 
 
 # %%
 def tail_polynomial(others, k, tau):
-    """Coefficients of the polynomial, from the scaled polynomials of the classes other than the true one."""
-    S, log_terms = pivot.scaled_sigmas((others - others.topk(k).values[-1])[None], k, 1 / (k * tau))
-    sigma = S[:, 0] * torch.exp(log_terms[:, 0] - log_terms[k, 0])  # σ_0..σ_k in units of the largest term of σ_k
+    """Coefficients of the polynomial, from the scores of the other classes."""
+    distances = (others - others.topk(k).values[-1])[None]
+    S, log_terms = pivot.scaled_sigmas(distances, k, 1 / (k * tau))
+    sigma = S[:, 0] * torch.exp(log_terms[:, 0] - log_terms[k, 0])  # in one unit
     upper = sigma.flip(0)[1:] / sigma[k]
     lower = torch.cat([sigma.flip(0)[2:], sigma.new_zeros(1)]) / sigma[k - 1]
     return (-1) ** torch.arange(k) * (upper - lower)
 
 
 # %% [markdown]
-# The points are $q_i^{(k)} - q_i^{(k-1)}$ of the classes of the tail by automatic differentiation, the line is the
-# polynomial.
+# **Figure.** The points are $q_i^{(k)} - q_i^{(k-1)}$ of the classes of the tail, by automatic differentiation. The
+# line is the polynomial. All classes lie on it.
 
 # %%
-others = torch.cat([scores[0][: labels[0]], scores[0][labels[0] + 1 :]])
-points = figures.tail_table(others, k=k, tau=tau)
+label = labels[0]
+others = torch.cat([scores[0][:label], scores[0][label + 1 :]])
+points = measure.tail_table(others, k=k, tau=tau)
 ax = figures.tail_derivatives(points, tail_polynomial(others, k, tau))
 
 # %%
+# The polynomial gives the derivatives of the tail and, times w, those of the loss.
 u, derivative = torch.tensor(points.to_numpy()).T
-polynomial = sum(coefficient * u**m for m, coefficient in enumerate(tail_polynomial(others, k, tau)))
+coefficients = tail_polynomial(others, k, tau)
+polynomial = sum(c * u**m for m, c in enumerate(coefficients))
 assert torch.allclose(u * polynomial, derivative, rtol=1e-10, atol=1e-15)
-
-# %% [markdown]
-# Times $w$, these are the derivatives of the loss.
-
-# %%
-_, gradient = value_and_gradient(package, scores)
-w = -gradient[0, labels[0]]
+gradient = value_and_gradient(package, scores)[1][0]
 order = scores[0].argsort(descending=True)
-tail = order[order != labels[0]][k:]
-assert torch.allclose(gradient[0, tail], w * derivative, rtol=1e-10, atol=1e-15)
+tail = order[order != label][k:]
+assert torch.allclose(gradient[tail], -gradient[label] * derivative, rtol=1e-10)
 
 # %% [markdown]
-# One pass over the scores, $k$ multiplications and additions for each class, no memory but $k$ coefficients for each
-# sample. Move $\tau$ and $k$: the curve bends, the points stay on it.
+# The gradient of the tail takes one pass over the scores, with $k$ multiplications and additions per class. Move $\tau$
+# and $k$: the curve bends, and the points stay on it.
+#
+# **Figure.** Derivatives of the tail for the values of the controls.
+
 
 # %%
-controls.explore(
-    lambda ax, tau, k: figures.tail_derivatives(
-        figures.tail_table(others, k=k, tau=tau), tail_polynomial(others, k, tau), ax=ax
-    ),
-    tau=tau,
-    k=k,
-)
+def draw(ax, tau, k):
+    points = measure.tail_table(others, k=k, tau=tau)
+    figures.tail_derivatives(points, tail_polynomial(others, k, tau), ax=ax)
+
+
+controls.explore(draw, tau=tau, k=k)
 
 # %% [markdown]
 # ## The gradient of the head: reverse mode
 #
 # The $k$ classes of the head *are* above the others, and there the sum with alternating signs would break. Their
-# derivatives are the reverse mode of the recursion $S_j \leftarrow e^{\,t_{i+j}-t_i} S_j + S_{j-1}$: again products
-# and sums of positive numbers, $k$ steps of $k$ numbers. Automatic differentiation does exactly this in `pivot_loss`;
-# the package writes it out. Against 50 digits, in float32:
+# derivatives come from differentiating the recursion $S_j \leftarrow e^{\,t_{i+j}-t_i} S_j + S_{j-1}$ backwards, in $k$
+# steps of $k$ numbers. Automatic differentiation does exactly this in `pivot_loss`, and the package writes it out.
+#
+# Does this lose digits? The backward recursion starts from the derivatives of $\log S_k - \log S_{k-1}$, which are
+# $1/S_k$ and $-1/S_{k-1}$. The steps multiply by positive numbers, but the two starting values have opposite signs, so
+# the results are differences $q_i^{(k)} - q_i^{(k-1)}$ of numbers between 0 and 1. They carry the rounding error of a
+# number of size one. For a class far in front, whose derivative is tiny, this error may exceed the derivative itself.
+# Relative to the largest entry of the gradient it is one rounding, and since these $k$ numbers per sample are in
+# float64, nothing of it is left in float32. Here are the errors against 50 digits:
 
 # %%
-truth = exact_loss(scores.float(), labels, k=k, tau=tau)
-for name, loss in (("20 lines", pivot_loss), ("package", package)):
-    error = tables.errors_of(loss, scores.float(), labels, truth, k=k, tau=tau)
-    assert error["gradient_error"] < 1e-5
-    print(f"{name}: loss {error['loss_error']:.1e}, gradient {error['gradient_error']:.1e}")
+both = {"25 lines": pivot_loss, "package": package}
+errors = measure.error_table(both, scores.float(), labels, k=k, taus=[tau])
+for row in errors.itertuples():
+    print(
+        f"{row.algorithm}: loss {row.loss_error:.1e}, gradient {row.gradient_error:.1e}"
+    )
+    assert row.gradient_error < 1e-5
 
 # %% [markdown]
-# The package is a little more accurate than the 20 lines because numbers of which there are only $k$ for each sample
-# are in float64. That costs nothing: there are $n$ scores for each $k$ of them.
+# The 25 lines compute everything in float32. The package keeps the numbers of which there are only $k$ per sample in
+# float64, and is a little more accurate. This costs nearly nothing, because there are $n$ scores per sample.
 #
 # ## Newton's identities, and when they are safe
 #
-# The loop over the tail takes $n$ steps one after the other. In plain torch the package takes one pass instead
-# (`eager.py`): it sums the powers $p_m = \sum_i u_i^m$ and gets the polynomials from $m \, \varepsilon_m =
-# \sum_{r=1}^{m} (-1)^{r-1} \varepsilon_{m-r} \, p_r$.
+# The loop over the tail takes $n$ steps one after the other. In plain torch the package avoids the loop
+# (`pivot/torch_backend.py`). It sums the powers $p_m = \sum_i u_i^m$, in one pass over the scores, and gets the
+# polynomials from Newton's identities, $m \, \varepsilon_m = \sum_{r=1}^{m} (-1)^{r-1} \varepsilon_{m-r} \, p_r$.
 
 
 # %%
@@ -349,92 +506,150 @@ def newton(u, k):
     power_sums = [(u**m).sum() for m in range(1, k + 1)]
     epsilon = [torch.ones((), dtype=u.dtype)]
     for m in range(1, k + 1):
-        epsilon.append(sum((-1) ** (r - 1) * epsilon[m - r] * power_sums[r - 1] for r in range(1, m + 1)) / m)
+        terms = [epsilon[m - r] * power_sums[r - 1] for r in range(1, m + 1)]
+        epsilon.append((sum(terms[::2]) - sum(terms[1::2])) / m)
     return torch.stack(epsilon)
 
 
 # %%
-assert torch.allclose(newton(u, k), log_symmetric_polynomials(u.log(), k, algorithm="divide_and_conquer").exp())
+# Newton's identities give the polynomials of the tail.
+assert torch.allclose(newton(u, k), tree(u.log(), k).exp())
 
 # %% [markdown]
-# The signs alternate, so digits are lost. How many? We force the arithmetic and measure the gradient, for few classes
-# ($n = k+2$, the worst case: nearly all classes are in the head) and for many.
+# The signs alternate, so digits are lost. How many? We force the arithmetic and measure the error of the gradient, for
+# few classes ($n = k+2$, the worst case, in which nearly all classes are in the head) and for many.
 
 
-# %%
+# %% tags=["hide-input"]
 def forced_error(k, extra, dtype):
-    """Largest error of the gradient when the tail is computed in `dtype`, whatever k is."""
-    few = torch.randn(samples, k + extra, generator=torch.Generator().manual_seed(k)).to(dtype)
-    zero, ones = torch.zeros(samples, dtype=torch.long), torch.ones(samples, dtype=torch.float64)
-    with patch.object(eager, "working_dtype", return_value=dtype):
-        _, *state = eager.forward(few, zero, k, 10.0, margin)
-        gradient = eager.backward(few, eager.RowState(*state), ones, k, 10.0)
-    return tables.largest_relative_error(gradient, exact_loss(few, zero, k=k, tau=10.0, margin=margin)[1])
+    """Largest error of the gradient when the tail is computed in `dtype`."""
+    random = torch.Generator().manual_seed(k)
+    few = torch.randn(samples, k + extra, generator=random).to(dtype)
+    zero = torch.zeros(samples, dtype=torch.long)
+    ones = torch.ones(samples, dtype=torch.float64)
+    with patch.object(torch_backend, "working_dtype", return_value=dtype):
+        _, *state = torch_backend.forward(few, zero, k, 10.0, margin)
+        state = torch_backend.RowState(*state)
+        gradient = torch_backend.backward(few, state, ones, k, 10.0)
+    truth = exact_loss(few, zero, k=k, tau=10.0, margin=margin)[1]
+    return measure.largest_relative_error(gradient, truth)
 
 
-# %%
-cases = {"float32, n = k + 2": (2, torch.float32), "float32, n = 5 k": (None, torch.float32)}
-cases["float64, n = k + 2"] = (2, torch.float64)
+cases = {
+    "float32, n = k + 2": (2, torch.float32),
+    "float32, n = 5 k": (None, torch.float32),
+    "float64, n = k + 2": (2, torch.float64),
+}
 rows = [
     (degree, name, forced_error(degree, extra or 4 * degree, dtype))
     for degree, (name, (extra, dtype)) in product(newton_degrees, cases.items())
 ]
-rows += [(degree, "2^k × float32 rounding", 2**degree * 2.0**-24) for degree in newton_degrees]
+rows += [(d, "$2^k$ × float32 rounding", 2**d * 2.0**-24) for d in newton_degrees]
 lost = pd.DataFrame(rows, columns=["k", "arithmetic", "gradient_error"])
-ax = figures.error_curves(lost, x="k", error="gradient_error", curves="arithmetic")
 
 # %% [markdown]
-# In the worst case the error grows like $2^k$; with many classes it hardly grows. `eager.py` does not look at the
-# data to decide. It chooses by $k$ alone: plain float32 up to $k = 8$, float64 for the tail up to $k = 32$, and
-# beyond that the tree of positive numbers.
+# **Figure.** Error of the gradient against $k$ when the tail's polynomials come from Newton's identities. In the worst
+# case the error grows like $2^k$. With many classes it hardly grows.
 
 # %%
-assert eager.working_dtype(torch.float32, 8) == torch.float32
-assert eager.working_dtype(torch.float32, 9) == torch.float64
-assert eager.working_dtype(torch.float32, 33) is None
-few = lost[lost["arithmetic"] == "float32, n = k + 2"].set_index("k")["gradient_error"]
-assert all(few[degree] < 1e-5 for degree in newton_degrees if degree <= 8)
-assert all(few[degree] < 2**degree * 2.0**-23 for degree in newton_degrees)
+options = {"x": "k", "error": "gradient_error", "curves": "arithmetic"}
+ax = figures.error_curves(lost, **options)
+
+# %% [markdown]
+# The package does not look at the scores to decide. It chooses by $k$ alone: float32 up to $k = 8$, float64 for the
+# tail up to $k = 32$, and beyond that only sums and products of positive numbers.
+
+# %%
+# The arithmetic changes at k = 9 and at k = 33; up to k = 8 float32 is good to 1e-5.
+assert torch_backend.working_dtype(torch.float32, 8) == torch.float32
+assert torch_backend.working_dtype(torch.float32, 9) == torch.float64
+assert torch_backend.working_dtype(torch.float32, 33) is None
+few_classes = lost[lost["arithmetic"] == "float32, n = k + 2"]
+found = few_classes.set_index("k")["gradient_error"]
+assert all(found[degree] < 1e-5 for degree in newton_degrees if degree <= 8)
+assert all(found[degree] < 2**degree * 2.0**-23 for degree in newton_degrees)
 
 # %% [markdown]
 # ## The map
 #
-# The error of the gradient over temperature and scale in float32: the paper's algorithms and this one, on one colour
-# scale.
+# **Figure.** The error of the gradient over temperature and scale of the scores in float32: the paper's algorithms and
+# pivot, on one colour scale. Crossed cells are not finite. Pivot has the error of one rounding everywhere.
+
+# %% tags=["hide-input"]
+losses = {
+    "summation": partial(package, algorithm="summation"),
+    "log tree + series": partial(package, algorithm="divide_and_conquer"),
+    "log tree + autograd": partial(package, algorithm="divide_and_conquer_autograd"),
+    "pivot": package,
+}
+drawn = measure.random_scores(samples, classes)
+errors = measure.error_table(losses, *drawn, k=k, taus=taus, scales=scales)
 
 # %%
-losses = {"summation": partial(package, algorithm="summation")}
-losses["log tree + series"] = partial(package, algorithm="divide_and_conquer")
-losses["log tree + autograd"] = partial(package, algorithm="divide_and_conquer_autograd")
-losses["pivot"] = package
-errors = tables.error_table(losses, taus=taus, scales=scales, k=k, classes=classes, samples=samples)
 axes = figures.error_maps(errors, error="gradient_error")
 
-# %%
+# %% tags=["hide-input"]
 worst = errors.groupby("algorithm", sort=False)[["loss_error", "gradient_error"]].max()
+names = {"loss_error": "loss", "gradient_error": "gradient"}
+shown = worst.rename(columns=names).map("{:.1e}".format)
+tables.show(shown.rename_axis("largest error over the map, float32"))
+
+# %%
+# Pivot is accurate to rounding; the tree with autograd loses over 100 times as much.
 assert worst.loc["pivot"].max() < 1e-6
-assert worst.loc["log tree + autograd", "gradient_error"] > 100 * worst.loc["pivot", "gradient_error"]
-tables.show(worst.map("{:.1e}".format).rename_axis("largest error over the map, float32"))
+others_error = worst.loc["log tree + autograd", "gradient_error"]
+assert others_error > 100 * worst.loc["pivot", "gradient_error"]
 
 # %% [markdown]
-# Ties, deleted classes and a label with the largest score are in the package's tests (`tests/symmetric_polynomials`),
-# with the same result.
+# The package's tests (`tests/symmetric_polynomials`, `tests/pivot`) repeat this with ties, with deleted classes, and
+# with a label that has the largest score.
 #
 # ## What we saw
 #
-# - Each $\sigma_j$, divided by its own largest term, lies between 1 and $\binom{n}{j}$: no overflow, no logarithm.
-# - The smooth loss is a softplus of the hard margin plus a correction between $-\log k$ and $\log(n-k)$.
-# - The derivatives of all classes of the tail lie on one polynomial; those of the head are a short reverse mode.
-# - The only alternating sums are over numbers up to one. They lose $2^k$ in the worst case, and $k$ alone decides the
-#   arithmetic.
-# - The error is that of rounding once, at every temperature and scale of the map.
+# - Each $\sigma_j$, divided by its own largest term, lies between 1 and $\binom{n}{j}$: nothing overflows, and no
+#   logarithm is needed.
+# - The smooth loss is a softplus of the hard margin plus a correction between $-\log k$ and $\log(n-k)$. Both bounds
+#   have proofs of a few lines, the lower one is Lemma 3.
+# - Every derivative off the label is positive, because $T_{k-1}^2 - T_{k-2} T_k$ is a sum of Catalan numbers times
+#   products.
+# - The derivatives of all classes of the tail lie on one polynomial. Those of the head come from a short reverse mode.
+# - The only alternating sums are over numbers up to one. They lose a factor $2^k$ in the worst case, and $k$ alone
+#   decides the arithmetic.
+# - The error is that of one rounding, at every temperature and scale of the map.
 #
 # ## Questions
 #
 # 1. Which step would fail if the pivot were the largest score instead of the $k$-th largest?
 # 2. For $k = 1$, what are head, tail and correction? Find cross-entropy in the formula.
 # 3. All scores of a sample are equal. What is the correction, and what is the loss?
+
+# %% [markdown]
+# <details><summary>Answer 1</summary>
 #
+# All weights would be at most one, and nothing would overflow. But the largest term of $\sigma_k$ would be
+# $\exp(-\sum_{j \le k}(x_{[1]} - x_{[j]}))$, which may underflow to zero. Then $\log \sigma_k$ is lost, and with it the
+# loss. The gradient of the second largest class would suffer too, because no $k$ classes are at least as large.
+#
+# </details>
+#
+# <details><summary>Answer 2</summary>
+#
+# The head is the largest other class, and it is also the pivot. The tail is the rest. $S_0 = 1$ and $S_1$ is the sum of
+# $\exp((s_i - s_{[1]})/\tau)$ over all other classes. For $\tau = 1$ and $\alpha = 0$ the argument of the softplus is
+# $s_{[1]} - s_y + \log \sum_{i \ne y} \exp(s_i - s_{[1]}) = \log \sum_{i \ne y} e^{s_i} - s_y$, and the softplus adds
+# the true class to the sum: this is cross-entropy, computed with the largest score taken out.
+#
+# </details>
+#
+# <details><summary>Answer 3</summary>
+#
+# The correction is $\log \frac{\binom{n-1}{k}}{\binom{n-1}{k-1}} = \log \frac{n-k}{k}$. The hard margin is $\alpha$, so
+# the loss is $\tau\,\mathrm{softplus}\big(\frac{\alpha}{\tau} + \log\frac{n-k}{k}\big) = \tau \log\big(1 +
+# \frac{n-k}{k} e^{\alpha/\tau}\big)$.
+#
+# </details>
+
+# %% [markdown]
 # ## Next
 #
 # [7 · Speed](07_speed.ipynb): what this costs.

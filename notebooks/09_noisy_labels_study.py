@@ -13,18 +13,18 @@
 #
 # **Question.** Does the smooth top-$k$ loss resist wrong labels better than cross-entropy?
 #
-# **You will** corrupt labels in two ways, watch which loss memorises them, and read Table 1 with the spread between
-# seeds and with early stopping taken away.
+# **You will** read Table 1 on real images with five seeds and with intervals, see how much of the lead is
+# regularisation that cross-entropy lacked, watch which loss memorises wrong labels, and train the table yourself.
 #
 # **Paper.** Section 5.1 with Table 1, appendix D.3 with Table 9.
 #
-# **Time.** 15 minutes to read; the trainings take two to three minutes on built-in data.
+# **Time.** 15 minutes to read; the trainings of the profile `quick` take about four minutes.
 
 # %% tags=["parameters"]
 profile = "quick"
 noise_level = 0.8
 grouping = "superclass"  # or "index_blocks": which figure stands first
-noise_levels = None  # None: those of the profile, as for the next three; or a list, to run a part of the grid
+noise_levels = None  # None: those of the profile, as for the next three; or a list
 seeds = None
 epochs = None
 train_size = None
@@ -33,98 +33,398 @@ train_size = None
 import torch
 
 from smooth_topk import corrupt_within_superclass
-from smooth_topk.study import configs, controls, evidence, figures, notebook, tables
-from smooth_topk.study.datasets import load_data
+from smooth_topk.noisy_labels import INDEX_BLOCKS
+from smooth_topk.study import figures, tables
+from smooth_topk.study.chapters import controls, notebook, trainings
+from smooth_topk.study.data.datasets import load_data
+from smooth_topk.study.experiments import registry
+from smooth_topk.study.records import evidence, paths
+from smooth_topk.study.tables import findings
 
 notebook.start(profile)
-results = notebook.results_folder(profile)
-
-
-def chosen(runs):
-    """The runs that the parameters above leave."""
-    kept = [run for run in runs if noise_levels is None or run.noise_level in noise_levels]
-    kept = [run for run in kept if seeds is None or run.seed in seeds]
-    return evidence.adjusted(kept, epochs=epochs, train_size=train_size)
-
-
-grid = chosen(configs.table_1_noise(profile))
+results = paths.results_folder(profile)
 
 # %% [markdown]
-# ## Two kinds of wrong
+# With probability $p$ a training label is drawn anew among the five classes of its group. The network that lists all
+# five classes of the group is right for every corrupted label, so this noise leaves the top-5 error of a perfect
+# classifier at zero. The paper's claim is that $L_{5,1}$ keeps more of its top-5 accuracy than cross-entropy as $p$
+# grows.
 #
-# With probability $p$ a training label is drawn anew among the five classes of its group; it may stay what it was. The
-# paper's text says that a group is a superclass, such as baby, boy, girl, man, woman. The authors' public code takes
-# five consecutive label numbers, and labels are numbered in alphabetical order. Both are here, by the name of
-# `noise_grouping`. The group of one class under either:
+# Numbers in this chapter come from three scales, and each number says which one. **Features**: a head with one hidden
+# layer trained on built-in features of 20,000 CIFAR-100 images, five seeds. **Images**: a network of 160 thousand
+# parameters trained on 5,000 CIFAR-100 images, two seeds. **The paper's own setting**: DenseNet 40-40 on 45,000
+# CIFAR-100 images, three seeds; the paper's numbers are printed here, and we did not run it.
+
+# %% [markdown]
+# ## What was found on features
+#
+# We compare the losses twice. *Each loss tuned* gives each loss the rate and the weight decay that a search of 25
+# trials chose for it on validation images. *The paper's rate and decay* gives both losses a rate of 0.1 and a decay of
+# $10^{-4}$, as the paper does.
+
+# %% tags=["hide-input"]
+tuned_grid = registry.table_1_noise("quick", seeds=findings.RECORDED_SEEDS)
+pair_grid = registry.noise_with_the_papers_pair()
+tuned, pair = (evidence.recorded_runs(grid) for grid in (tuned_grid, pair_grid))
+print("each loss tuned:", evidence.origin(tuned, tuned_grid))
+print("the paper's rate and decay:", evidence.origin(pair, pair_grid))
+
+# %% [markdown]
+# **Figure.** Top-5 accuracy on clean test images against the share of labels drawn anew within superclasses. The
+# paper's values are hollow, ours are filled, and bars are standard deviations over five seeds. With the paper's rate
+# and decay (right) the paper's picture appears. With each loss tuned (left) the two curves nearly coincide.
+
+# %% tags=["hide-input"]
+left, right = figures.new_panels(ncols=2, figsize=(9.6, 4.0), sharey=True)
+figures.noise_figure(tuned, ax=left).set_title("features, each loss tuned")
+figures.noise_figure(pair, ax=right).set_title("features, the paper's rate and decay")
+right.label_outer()
+
+# %% [markdown]
+# **Figure.** The same runs as differences: smooth loss minus cross-entropy in points of top-5, one small dot per seed,
+# and the mean with its 95 % t-interval. Above zero the smooth loss leads.
+
+# %% tags=["hide-input"]
+left, right = figures.new_panels(ncols=2, figsize=(9.6, 4.2), sharey=True)
+settings = {"each loss tuned": tuned, "the paper's rate and decay": pair}
+figures.noise_differences(settings, ax=left).set_title("noise within superclasses")
+blocks = figures.noise_differences(settings, grouping="index_blocks", ax=right)
+blocks.set_title("noise within index blocks")
+blocks.label_outer()
+
+# %% [markdown]
+# The table of the tuned losses, noise within superclasses; the paper prints mean (standard deviation) of three seeds.
 
 # %%
-source = load_data(grid[0]).source
-groupings = {"superclass": source.class_to_superclass, "index_blocks": [label // 5 for label in range(100)]}
-for name, group in groupings.items():
-    members = [source.class_names[label] for label in range(100) if group[label] == group[3]]
-    assert len(members) == 5
-    print(f"{name}: {', '.join(members)}")
+tables.show(tables.noise_table(tuned))
 
 # %% [markdown]
-# A share $p$ is drawn anew and one in five of these stays, so about $\frac{4}{5} p$ of the labels are wrong. The answer
-# that lists all five labels of the group is right for every corrupted label: noise of this kind leaves the top-5 error
-# of a perfect classifier at zero. Top-1 accuracy on clean labels has no such guarantee.
+# The two comparisons answer the question differently.
+#
+# - **With the paper's rate and decay** the smooth loss leads by 1.1 points at $p = 0.2$ and by 2.5 at $p = 0.8$ within
+#   superclasses, and by 5.0 at $p = 0.8$ within index blocks. Without noise the two are equal. This is the paper's
+#   picture at about half its size: the paper's lead is 2.7 to 5.2 points.
+# - **With each loss tuned** the lead within superclasses shrinks to 0.6 points at $p = 0.8$ and 1.2 at $p = 1$. At
+#   $p = 0.2$ and without noise cross-entropy leads, by 0.6 and 0.4 points. Within index blocks the smooth loss still
+#   leads from $p = 0.4$ on, by 0.9 to 2.6 points.
+#
+# Cross-entropy wants a decay of $2 \cdot 10^{-3}$, twenty times the paper's. That decay alone raises cross-entropy from
+# 74.4 to 77.9 % at $p = 0.8$. So part of the lead in this comparison is regularisation that cross-entropy lacked, and
+# not a property of the loss. Whether the same holds for the paper's networks was not tested.
+
+# %% tags=["hide-input"]
+lead, wide, plain = {}, {}, {}
+for name, runs in settings.items():
+    classes = tables.of_grouping(runs, "superclass")
+    lead[name] = findings.gains(classes)
+    wide[name] = findings.gains(tables.of_grouping(runs, "index_blocks"))
+    of_plain = classes[classes["loss"] == "cross_entropy"]
+    plain[name] = 100 * of_plain.groupby("noise_level")["test_top5"].mean()
+if len(tuned) == len(pair) == 110:
+    first, second = settings
+    assert lead[second].round(1)[[0.0, 0.2, 0.8]].tolist() == [0.1, 1.1, 2.5]
+    assert wide[second].round(1)[0.8] == 5.0
+    assert lead[first].round(1)[[0.0, 0.2, 0.8, 1.0]].tolist() == [-0.4, -0.6, 0.6, 1.2]
+    assert (wide[first].round(1)[0.4], wide[first].round(1).max()) == (0.9, 2.6)
+    assert [round(plain[name][0.8], 1) for name in (second, first)] == [74.4, 77.9]
+
+# %% [markdown]
+# ## Where rates and decays come from
+#
+# Every loss had 25 trials, five rates times five decays, at $p = 0$ and at $p = 0.8$ with one seed. The pair with the
+# best mean of the two validation accuracies was taken; no test image had a say. The best pairs lie inside their grids,
+# not on the edge. The paper's own pair was tried with each loss, too. Validation top-5 in percent:
+
+# %%
+search = evidence.recorded_runs(registry.feature_search())
+tables.show(tables.search_table(search))
+
+# %% tags=["hide-input"]
+# Table 1 uses the pairs that this search chose.
+if len(search) == len(registry.feature_search()):
+    chosen_pairs = tables.search_table(search).xs("chosen", level="pair")
+    taken = {"CE": registry.FEATURE_CROSS_ENTROPY, "L_{5,1}": registry.FEATURE_SMOOTH}
+    for name, loss in taken.items():
+        rate, decay = chosen_pairs.loc[name, ["rate", "decay"]].astype(float)
+        assert (rate, decay) == (loss["learning_rate"], loss["weight_decay"])
+
+# %% [markdown]
+# ## Top-1 under noise
+#
+# The paper's largest numbers are in top-1: at $p = 0.8$ its smooth loss leads by 20.3 points.
+#
+# **Figure.** Smooth loss minus cross-entropy in points of top-1, features, with 95 % intervals.
+
+# %% tags=["hide-input"]
+left, right = figures.new_panels(ncols=2, figsize=(9.6, 4.2), sharey=True)
+top1 = {"metric": "test_top1"}
+figures.noise_differences(settings, ax=left, **top1).set_title("within superclasses")
+blocks = figures.noise_differences(settings, grouping="index_blocks", ax=right, **top1)
+blocks.set_title("within index blocks")
+blocks.label_outer()
+
+# %%
+tables.show(tables.noise_table(tuned, metric="top1"))
+
+# %% [markdown]
+# With the paper's rate and decay the smooth loss leads in top-1 by 10.8 points at $p = 0.8$ within superclasses and by
+# 17.1 within index blocks. With each loss tuned it is 1.0 point *behind* within superclasses at $p = 0.8$, 4.9 behind
+# at $p = 0.2$, and ahead within index blocks only from $p = 0.6$ on (5.6 points at $p = 0.8$). Without noise it is
+# behind by 5.7 points tuned and by 7.3 in the paper: a loss for the top-5 error does not rank within the five.
+
+# %% tags=["hide-input"]
+one = {}
+for name, runs in settings.items():
+    parts = [tables.of_grouping(runs, group) for group in tables.GROUPING_NAMES]
+    one[name] = [findings.gains(part, metric="test_top1").round(1) for part in parts]
+if len(tuned) == len(pair) == 110:
+    assert [found[0.8] for found in one["the paper's rate and decay"]] == [10.8, 17.1]
+    assert [found[0.8] for found in one["each loss tuned"]] == [-1.0, 5.6]
+    assert [one["each loss tuned"][0][level] for level in (0.0, 0.2)] == [-5.7, -4.9]
+    assert one["each loss tuned"][1][0.4] < 0 < one["each loss tuned"][1][0.6]
+
+# %% [markdown]
+# ## Who memorises?
+#
+# A loss that climbs to the top on the training labels, wrong ones included, has learned the noise by heart.
+#
+# **Figure.** Recorded runs on features with the paper's rate and decay. Left: top-1 accuracy on the noisy training
+# labels. Right: top-5 accuracy on clean validation images. The marker is the epoch that early stopping keeps. Choose a
+# noise level and a grouping; the nearest level that was run is drawn.
+
+# %% tags=["hide-input"]
+curves = evidence.epochs_of(pair)
+controls.explore(
+    lambda axes, noise_level, grouping: figures.noise_curves(
+        curves, pair, noise_level=noise_level, grouping=grouping, axes=axes
+    ),
+    panels=(1, 2),
+    size=(8.4, 3.4),
+    noise_level=noise_level,
+    grouping=controls.widgets.Dropdown(
+        options=["superclass", "index_blocks"], value=grouping, description="grouping"
+    ),
+)
+
+# %% [markdown]
+# ## Early stopping
+#
+# The paper stops both losses at the best validation top-5, and says that cross-entropy needs this and the smooth loss
+# does not. With the paper's rate and decay, validation picks for cross-entropy an epoch in the middle of the training
+# and for the smooth loss one of the last. Yet stopping gains nothing on features: less than 0.1 points for either loss
+# at every noise level, because the one-cycle schedule ends with small rates.
+
+# %%
+tables.show(tables.early_stopping_table(pair, grouping=grouping))
+
+# %% tags=["hide-input"]
+for runs in (tuned, pair):
+    if len(runs) == 110:
+        assert (findings.gained_by_stopping(runs).abs() < 0.1).all(axis=None)
+
+# %% [markdown]
+# Validation labels are clean in these runs, as in the paper. A user with noisy labels has noisy validation labels too.
+# With validation labels as noisy as the training labels, the differences at $p = 0.4$ and $0.8$ within superclasses are
+# those of before to within 0.1 points: on features, nothing depends on clean validation labels.
+
+# %%
+noisy = evidence.recorded_runs(registry.noisy_validation())
+noisy_classes = tables.of_grouping(noisy, "superclass")
+tables.show(tables.gain_table(noisy_classes).loc[[0.4, 0.8]])
+
+# %% tags=["hide-input"]
+if len(noisy) == 40 and len(tuned) == 110:
+    with_noise = findings.gains(noisy_classes)
+    assert (with_noise - lead["each loss tuned"][[0.4, 0.8]]).abs().max() < 0.1
+
+# %% [markdown]
+# ## Which grouping is the paper's?
+#
+# The paper's text draws labels within superclasses, such as baby, boy, girl, man, woman. The authors' public code draws
+# them among five consecutive label numbers. A superclass can be seen in a picture, while an index block mixes unrelated
+# classes and must be learned by heart, so the two kinds of noise cost different amounts of accuracy. How far
+# cross-entropy falls below its own accuracy without noise, in points and in log-odds, $\log \frac{a}{1-a}$, in which a
+# step from 90 to 80 % is as large as one from 20 to 10 %:
+
+# %%
+tables.show(tables.drop_table(tuned))
+
+# %%
+tables.show(tables.drop_table(pair))
+
+# %% [markdown]
+# The answer is **open**. On features the index blocks are nearer to the paper's fall at every level in log-odds, and in
+# points at every level but $p = 1$, with either choice of rate and decay. On images (below) the superclasses are nearer
+# at every level in points and the index blocks at every level in log-odds. The two scales of measurement disagree, and
+# so do the two scales of the study. One more fact points to superclasses: with the paper's rate and decay, the
+# accuracies themselves are within 0.6 points of the paper's from $p = 0.4$ on (82.8, 79.3, 74.4 and 67.2 % beside 83.0,
+# 79.6, 74.8 and 67.7 %), although the accuracy without noise is 6 points lower.
+
+# %% tags=["hide-input"]
+images_grid = registry.table_1_noise("laptop")
+images = evidence.recorded_runs(images_grid)
+for runs in (tuned, pair):
+    if len(runs) == 110:
+        assert set(findings.nearer_grouping(runs, "log-odds")) == {"index_blocks"}
+        in_points = findings.nearer_grouping(runs, "points")
+        assert in_points[in_points == "superclass"].index.tolist() == [1.0]
+assert set(findings.nearer_grouping(images, "points")) == {"superclass"}
+assert set(findings.nearer_grouping(images, "log-odds")) == {"index_blocks"}
+if len(pair) == 110:
+    printed = tables.paper_table(9).query("metric == 'top5' and loss == 'CE'")
+    printed = printed.set_index("noise_level")["mean"]
+    away = plain["the paper's rate and decay"] - printed
+    assert away[[0.4, 0.6, 0.8, 1.0]].abs().max() < 0.6
+    assert -6.1 < away[0.0] < -5.9
+
+# %% [markdown]
+# ## What was found on images
+#
+# The profile `laptop` trains a small network on 5,000 images for 24 epochs without flips and crops, two seeds. How this
+# setting was found matters for what it can prove: trials at $p = 0.8$ looked for a length at which cross-entropy learns
+# the noisy labels by heart (99 % of them), and validation accuracy was seen while choosing. The rates and decays were
+# chosen by a search of five trials per loss on validation images, one of the two changed at a time, shown below.
+#
+# **Figure.** Top-5 accuracy of the small network on images, ours on the right, the paper's on the left.
+
+# %% tags=["hide-input"]
+print(evidence.origin(images, images_grid))
+axes = figures.noise_beside_paper(images)
+
+# %% [markdown]
+# **Figure.** Smooth loss minus cross-entropy on images. With two seeds an interval has one degree of freedom and is
+# wide.
+
+# %% tags=["hide-input"]
+left, right = figures.new_panels(ncols=2, figsize=(9.6, 4.0), sharey=True)
+figures.noise_differences({"images": images}, ax=left).set_title("images, superclasses")
+shown = {"images": images}
+blocks = figures.noise_differences(shown, grouping="index_blocks", ax=right)
+blocks.set_title("images, index blocks")
+blocks.label_outer()
+
+# %%
+tables.show(tables.noise_table(images))
+
+# %%
+tables.show(tables.early_stopping_table(images, grouping=grouping))
+
+# %%
+tables.show(tables.drop_table(images))
+
+# %% [markdown]
+# On images the smooth loss leads by 3.7 to 6.8 points within superclasses and by 2.5 to 5.2 within index blocks under
+# noise, and by 2.9 without noise. In top-1 it leads by 1.0 to 2.9 points within superclasses. Stopping early gives
+# cross-entropy 1.3 points at $p = 0.8$ and the smooth loss 0.2, as the paper says. The search for these runs was
+# narrower than the one on features: it tried three decays per loss, up to $5 \cdot 10^{-4}$ for cross-entropy, and that
+# largest one won. A larger decay might narrow the lead here as well; it was not run.
+
+# %%
+images_search = registry.noise_search("laptop")
+tried = evidence.recorded_runs(images_search)
+headings = {"validation_top5": "validation top-5 (%), p = 0.8"}
+tables.show(tables.loss_table(tried, headings))
+
+# %% tags=["hide-input"]
+parts = [tables.of_grouping(images, group) for group in tables.GROUPING_NAMES]
+five = [findings.gains(part).round(1) for part in parts]
+assert (five[0][0.2:].min(), five[0][0.2:].max()) == (3.7, 6.8)
+assert (five[1][0.2:].min(), five[1][0.2:].max()) == (2.5, 5.2)
+assert five[0][0.0] == 2.9
+ones = findings.gains(parts[0], metric="test_top1").round(1)[0.2:]
+assert (ones.min(), ones.max()) == (1.0, 2.9)
+stopped = findings.gained_by_stopping(images).round(1).loc[0.8]
+assert (stopped["cross_entropy"], stopped["smooth"]) == (1.3, 0.2)
+plain_trials = tried[tried["loss"] == "cross_entropy"]
+best = plain_trials.loc[plain_trials["validation_top5"].idxmax()]
+assert best["weight_decay"] == plain_trials["weight_decay"].max() == 5e-4
+
+# %% [markdown]
+# Four times the images and a quarter of the epochs: as many steps, but nothing is learned by heart. There is nothing to
+# resist, and cross-entropy leads by 3.6 points within superclasses and 4.5 within index blocks at $p = 0.8$.
+
+# %%
+short = registry.noise_without_memorising()
+brief = evidence.recorded_runs(short)
+for group in tables.GROUPING_NAMES:
+    part = brief[brief["noise_grouping"] == group]
+    display(tables.show(tables.gain_table(part).loc[[0.8]]))
+
+# %% tags=["hide-input"]
+short_gains = {
+    group: findings.gains(part)[0.8] for group, part in brief.groupby("noise_grouping")
+}
+assert round(short_gains["superclass"], 1) == -3.6
+assert round(short_gains["index_blocks"], 1) == -4.5
+
+# %% [markdown]
+# ## The paper's own setting
+#
+# DenseNet 40-40, 300 epochs, three seeds: the profile `paper`, on a GPU server.
+
+# %%
+exact_grid = registry.table_1_noise("paper")
+exact = evidence.recorded_runs(exact_grid)
+print(evidence.origin(exact, exact_grid))
+tables.show(tables.noise_table(exact))
+
+# %% [markdown]
+# ## Run it here
+#
+# First the noise itself. The group of one class, under either grouping:
+
+
+# %%
+def chosen(runs):
+    """The runs that the parameters above leave."""
+    levels = noise_levels or {run.noise_level for run in runs}
+    kept = [run for run in runs if run.noise_level in levels]
+    kept = [run for run in kept if seeds is None or run.seed in seeds]
+    return trainings.adjusted(kept, epochs=epochs, train_size=train_size)
+
+
+grid = chosen(registry.table_1_noise(profile))
+source = load_data(grid[0]).source
+groupings = {"superclass": source.class_to_superclass, "index_blocks": INDEX_BLOCKS}
+for name, group in groupings.items():
+    members = [label for label in range(100) if group[label] == group[3]]
+    assert len(members) == 5
+    names = ", ".join(source.class_names[label] for label in members)
+    print(f"{tables.GROUPING_NAMES[name]}: {names}")
+
+# %% [markdown]
+# A share $p$ of the labels is drawn anew and one in five of these stays what it was, so about $\frac{4}{5} p$ of the
+# labels are wrong.
 
 # %%
 clean = torch.arange(100).repeat(500)
 groups = torch.arange(100) // 5
 corrupted = corrupt_within_superclass(clean, noise_level, groups=groups, seed=0)
 wrong = (corrupted != clean).double().mean().item()
-assert abs(wrong - 0.8 * noise_level) < 0.02  # 50,000 labels: a standard deviation is below 0.003
+# Of 50,000 labels the share is known to a standard deviation below 0.003.
+assert abs(wrong - 0.8 * noise_level) < 0.02
 assert torch.equal(groups[corrupted], groups[clean])
-print(f"p = {noise_level:g}: {wrong:.1%} of the labels are wrong, all of them within their group")
+print(f"p = {noise_level:g}: {wrong:.1%} of the labels are wrong, each in its group")
 
 # %% [markdown]
-# ## The runs
-#
-# Cross-entropy against the smooth loss, every noise level with both groupings; without noise the groupings coincide.
-# Test and validation labels are clean. What is recorded already is not trained again.
-#
-# How the setting of `quick` was found matters for what it can prove. Lengths of 16, 24, 32 and 40 epochs were tried on
-# 500 images at $p = 0.8$ with one seed, and their test accuracies were seen: cross-entropy led after 16 epochs, the
-# smooth loss after the others, and the shortest of these was kept. With 2,000 images and 8 epochs cross-entropy had led
-# too. So `quick` shows a setting in which the effect exists. It is no evidence of how often it does.
+# Then the runs of this profile: both losses, every noise level, both groupings. Without noise the groupings coincide.
+# What is recorded already is not trained again.
 
 # %%
 print(f"For example: {grid[-1].describe()}, rate {grid[-1].learning_rate:g}")
 
 # %%
-runs = evidence.run_missing(grid, profile)
+runs = trainings.run_missing(grid, profile)
+print(evidence.origin(runs, grid))
 
 # %% [markdown]
-# ## Who memorises?
-#
-# Left: top-1 accuracy on the training labels, wrong ones included. A loss that climbs to the top there has learned the
-# noise by heart. Right: top-5 accuracy on clean validation images. The marker is the epoch that early stopping keeps.
+# **Figure.** The runs of this profile: top-5 accuracy, and the smooth loss minus cross-entropy with its interval.
 
-# %%
-curves = evidence.epochs_of(runs, results)
-axes = figures.noise_curves(curves, runs, noise_level=noise_level, grouping=grouping)
-
-# %% [markdown]
-# Move the noise level: the nearest level that was run is drawn. Nothing is trained.
-
-# %%
-controls.explore(
-    lambda axes, noise_level, grouping: figures.noise_curves(
-        curves, runs, noise_level=noise_level, grouping=grouping, axes=axes
-    ),
-    panels=(1, 2),
-    size=(8.4, 3.4),
-    noise_level=noise_level,
-    grouping=controls.widgets.Dropdown(options=["superclass", "index_blocks"], value=grouping, description="grouping"),
-)
-
-# %% [markdown]
-# ## Tables 1 and 9
-#
-# The paper's numbers are of a DenseNet 40-40 on CIFAR-100, mean (standard deviation) of three seeds. Ours are of this
-# profile's data and network. First the noise of the text, then that of the public code.
+# %% tags=["hide-input"]
+left, right = figures.new_panels(ncols=2, figsize=(9.6, 4.0))
+figures.noise_figure(runs, grouping=grouping, ax=left).set_title(f"profile {profile}")
+figures.noise_differences({f"profile {profile}": runs}, grouping=grouping, ax=right)
+title = right.set_title(tables.GROUPING_NAMES[grouping])
 
 # %%
 tables.show(tables.noise_table(runs, grouping="superclass"))
@@ -133,138 +433,47 @@ tables.show(tables.noise_table(runs, grouping="superclass"))
 tables.show(tables.noise_table(runs, grouping="index_blocks"))
 
 # %%
-print(evidence.origin(runs, grid))
-
-# %% [markdown]
-# The same as a figure: the paper hollow, ours filled; left the superclasses, right the index blocks.
-
-# %%
-left, right = figures.new_axes(ncols=2, figsize=(9.6, 4.2), sharey=True)
-figures.noise_figure(runs, grouping="superclass", ax=left).set_title("superclass")
-figures.noise_figure(runs, grouping="index_blocks", ax=right).set_title("index blocks")
-right.label_outer()
-
-# %% [markdown]
-# ## Does the smooth loss win?
-#
-# The difference to cross-entropy in top-5, seed by seed, so that both losses meet the same noise and the same initial
-# weights. With one seed there is no spread to hold it against, and a test set of 2,000 images has a standard error of
-# about one point.
-
-# %%
-tables.show(tables.gain_table(tables.of_grouping(runs, "superclass")))
-
-# %%
-tables.show(tables.gain_table(tables.of_grouping(runs, "index_blocks")))
-
-# %% [markdown]
-# ## Which grouping is the paper's?
-#
-# A network that knows the group answers with its five labels. In CIFAR-100 a superclass can be seen in the picture,
-# while an index block mixes unrelated classes and must be learned by heart: the two kinds of noise should cost
-# different amounts of top-5 accuracy, and the paper's table may resemble one of them. The built-in images cannot decide
-# this. Their superclass is five hues of one patterned shape, their block five shapes of one hue and pattern, and both
-# can be seen. How far cross-entropy falls below its own accuracy without noise:
-
-# %%
-tables.show(tables.drop_table(runs))
-
-# %% [markdown]
-# ## Early stopping
-#
-# The paper stops both losses at the best validation top-5, and says that cross-entropy needs it and the smooth loss
-# does not. The last epoch is recorded beside the best one.
-
-# %%
-tables.show(tables.early_stopping_table(runs, grouping=grouping))
-
-# %%
+# Early stopping chooses the best validation top-5 of all epochs.
 finished = runs[runs["status"] == "finished"]
-assert (finished["validation_top5"] >= finished["last_validation_top5"]).all()  # what stopping chooses by
-
-# %% [markdown]
-# ## Recorded on CIFAR-100
-#
-# What the profiles `laptop` and `paper` left in `book/results`, whichever profile ran above. `laptop` trains a small
-# net on 5,000 images for 24 epochs without flips and crops. Trials at $p = 0.8$ found this setting: cross-entropy
-# learns 99 % of the noisy labels by heart, and the smooth losses fit theirs in top-5. Validation accuracy was seen, and
-# the smooth losses were ahead. A trial with flips and crops was stopped after 16 of 40 epochs, when
-# cross-entropy had not memorised. The paper's network on all images needs a GPU server.
-#
-# First the rate and the decay of each loss, one changed at a time, at $p = 0.8$ and one seed. Table 1 takes for each
-# loss the best of its five by validation top-5; test accuracy had no say.
-
-# %%
-search = chosen(configs.noise_search("laptop")) if profile == "laptop" else configs.noise_search("laptop")
-tried = evidence.run_missing(search, profile) if profile == "laptop" else evidence.recorded_runs(search)
-tables.show(tables.loss_table(tried, {"validation_top5": "validation top-5 (%)"}))
-
-# %%
-laptop = configs.table_1_noise("laptop")
-recorded = evidence.recorded_runs(laptop)
-print(f"laptop: {evidence.origin(recorded, laptop)}")
-tables.show(tables.noise_table(recorded, grouping="superclass"))
-
-# %%
-tables.show(tables.noise_table(recorded, grouping="index_blocks"))
-
-# %% [markdown]
-# Who wins, seed by seed; first the superclasses, then the index blocks.
-
-# %%
-tables.show(tables.gain_table(tables.of_grouping(recorded, "superclass")))
-
-# %%
-tables.show(tables.gain_table(tables.of_grouping(recorded, "index_blocks")))
-
-# %% [markdown]
-# How far cross-entropy falls, whether stopping early matters, and who memorises:
-
-# %%
-tables.show(tables.drop_table(recorded))
-
-# %%
-tables.show(tables.early_stopping_table(recorded, grouping=grouping))
-
-# %%
-axes = figures.noise_curves(evidence.epochs_of(recorded), recorded, noise_level=noise_level, grouping=grouping)
-
-# %% [markdown]
-# Four times the images and a quarter of the epochs: as many steps, but nothing is learned by heart. Robustness has
-# nothing to win here, and cross-entropy leads under both groupings.
-
-# %%
-short = configs.noise_without_memorising()
-brief = evidence.run_missing(chosen(short), profile) if profile == "laptop" else evidence.recorded_runs(short)
-print(f"laptop: {evidence.origin(brief, short)}")
-tables.show(tables.gain_table(brief[brief["noise_grouping"] == "superclass"]).loc[[0.8]])
-
-# %%
-tables.show(tables.gain_table(brief[brief["noise_grouping"] == "index_blocks"]).loc[[0.8]])
-
-# %%
-exact_grid = configs.table_1_noise("paper")
-exact = evidence.recorded_runs(exact_grid)
-print(f"paper: {evidence.origin(exact, exact_grid)}")
-tables.show(tables.noise_table(exact, grouping="superclass"))
+assert (finished["validation_top5"] >= finished["last_validation_top5"]).all()
 
 # %% [markdown]
 # ## What we saw
 #
 # - Noise within a group of five leaves the perfect top-5 answer intact; this was checked.
-# - The curves show which loss fits the wrong labels, and the tables what that costs on clean test images.
-# - Robustness can only show where there is something to resist: if cross-entropy stays low in the left panel, it has
-#   not memorised the noise yet, and the comparison says nothing about the paper's claim.
-# - The tables above say for this profile, and for the recorded runs, whether and by how much the smooth loss wins. In
-#   the recorded runs it leads at every level under both groupings, without noise too; where nothing was memorised,
-#   cross-entropy leads. Cross-entropy falls within superclasses about as in the paper's table, and further within index
-#   blocks, where the smooth loss had not fitted its training labels at the end.
+# - On features with the paper's rate and decay for both losses, the smooth loss leads in top-5 by 2.5 points at
+#   $p = 0.8$ within superclasses (paper: 4.5) and is equal without noise.
+# - On features with each loss tuned, the lead at $p = 0.8$ is 0.6 points, and cross-entropy leads for $p \le 0.2$. Most
+#   of the lead was weight decay that cross-entropy lacked.
+# - On images, with a narrower search and two seeds, the smooth loss leads by 4.4 points at $p = 0.8$; where nothing is
+#   learned by heart, cross-entropy leads.
+# - Which grouping gave the paper's numbers remains open.
 #
 # ## Questions
 #
 # 1. At $p = 1$ a label says nothing but its group. What top-1 accuracy on clean test images is the best to hope for?
 # 2. Why can the smooth loss win in top-1 under noise, although it is a loss for the top-5 error?
-# 3. Early stopping is chosen on clean validation labels. What would change if they were as noisy as the training set?
+# 3. A colleague compares a new loss with cross-entropy, both at cross-entropy's usual rate and decay. What do you ask?
+#
+# <details><summary>Answer 1</summary>
+#
+# The five classes of a group are equally likely for every image of the group, so a classifier that knows the group can
+# only guess: 20 %. Early in training the networks find less than that, because they do not know every group.
+#
+# </details>
+# <details><summary>Answer 2</summary>
+#
+# Top-1 accuracy suffers when a network gives a wrong label a higher score than the right one. A loss that forces the
+# noisy label to the first place does this whenever it learns the label by heart. The smooth loss is content when the
+# noisy label is among the first five, so it moves the order within the five less.
+#
+# </details>
+# <details><summary>Answer 3</summary>
+#
+# Whether each loss had its own search with equally many trials, on validation images, over grids whose best points are
+# not on the edge. In this chapter a search for cross-entropy removed three quarters of the difference.
+#
+# </details>
 #
 # ## Next
 #

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Opens JupyterLab on the chapters, for this machine only. Further arguments go to jupyter lab: bash scripts/lab.sh --no-browser
+# Opens chapter 0 in JupyterLab, for this machine only. Further arguments go to jupyter lab: bash scripts/lab.sh --no-browser
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 say "Opening JupyterLab on notebooks/ (stop with Ctrl-C; the address with its token is printed below)"
 # In a container one is often root, and Jupyter then asks for a word more.
 [ "$(id -u)" != 0 ] || set -- --allow-root "$@"
 export JUPYTER_PREFER_ENV_PATH=1
-exec jupyter lab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir="$PWD/notebooks" "$@"
+# Lists the chapters without their .py twins, and asks nothing about news.
+export JUPYTER_CONFIG_PATH="$PWD/scripts/jupyter${JUPYTER_CONFIG_PATH:+:$JUPYTER_CONFIG_PATH}"
+exec jupyter lab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir="$PWD/notebooks" --LabApp.default_url=/lab/tree/00_start_here.ipynb "$@"

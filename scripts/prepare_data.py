@@ -1,101 +1,10 @@
-"""Prepares the data of the study, once.
+"""Prepares the data of the study: python scripts/prepare_data.py --help"""
 
-    python scripts/prepare_data.py cifar100                       download the official archive, check it, unpack it
-    python scripts/prepare_data.py cifar100 --from ARCHIVE        the same with cifar-100-python.tar.gz already there
-    python scripts/prepare_data.py cifar100 --from FOLDER         a folder that holds the archive or prepared arrays
-    python scripts/prepare_data.py imagenet                       index DATA_FOLDER/imagenet/{train,val}/WNID/*.JPEG
-    python scripts/prepare_data.py imagenet --from FOLDER         link that ImageFolder tree there first
-
-The data folder is --data-folder, else the variable SMOOTH_TOPK_DATA, else data/ in the project's root. The synthetic
-data needs no preparation.
-"""
-
-import argparse
 import sys
-import tempfile
-import urllib.request
 from pathlib import Path
 
-import numpy as np
-
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from smooth_topk.study import cifar100, imagenet
-from smooth_topk.study.datasets import data_folder_or_default
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dataset", choices=("cifar100", "imagenet"))
-    parser.add_argument("--from", dest="origin", type=Path, help="an archive or a folder, instead of a download")
-    parser.add_argument("--data-folder", type=Path)
-    options = parser.parse_args(arguments)
-    folder = data_folder_or_default(options.data_folder) / options.dataset
-    prepare = {"cifar100": prepare_cifar100, "imagenet": prepare_imagenet}[options.dataset]
-    try:
-        prepare(options.origin, folder)
-    except (OSError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
-def prepare_cifar100(origin: Path | None, folder: Path) -> None:
-    """Writes the checked arrays from an archive, a folder or a download."""
-    with tempfile.TemporaryDirectory() as temporary:
-        if origin is None:
-            origin = download(cifar100.ARCHIVE_ADDRESS, Path(temporary) / cifar100.ARCHIVE)
-        if not origin.exists():
-            raise FileNotFoundError(f"{origin} does not exist; --from takes {cifar100.ARCHIVE} or a folder.")
-        if (origin / cifar100.ARCHIVE).is_file():
-            origin = origin / cifar100.ARCHIVE
-        read = cifar100.read_arrays if origin.is_dir() else cifar100.read_archive
-        cifar100.prepare(*read(origin), folder)
-    source = cifar100.load(folder)
-    counts = ", ".join(f"{len(labels):,} {part}" for part, labels in source.labels.items())
-    print(f"CIFAR-100 is ready in {folder}: {counts} images, every file checked.")
-
-
-def prepare_imagenet(origin: Path | None, folder: Path) -> None:
-    """Links the tree into the data folder where asked, and writes and checks the index of both parts."""
-    if origin is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        for part in imagenet.FOLDERS.values():
-            if not (origin / part).is_dir():
-                raise FileNotFoundError(f"{origin / part} is missing; --from takes a folder with train/ and val/.")
-            if not (folder / part).exists():
-                (folder / part).symlink_to((origin / part).resolve(), target_is_directory=True)
-    source = imagenet.load(folder)
-    for part, index in source.indexes.items():
-        per_class = np.bincount(index.labels.numpy())
-        print(
-            f"{folder / imagenet.FOLDERS[part]} ({part}): {len(index.labels):,} images, "
-            f"{len(index.classes):,} classes, {per_class.min():,} to {per_class.max():,} images a class."
-        )
-    smallest = int(np.bincount(source.labels["train"].numpy()).min())
-    if smallest <= source.held_out_per_class:
-        raise ValueError(
-            f"Every training class needs more than the {source.held_out_per_class} images held out for validation, "
-            f"the smallest has {smallest}."
-        )
-
-
-def download(address: str, path: Path) -> Path:
-    """Downloads a file and shows progress; whoever reads it checks its sum."""
-
-    def show(blocks: int, block_size: int, total: int) -> None:
-        if sys.stderr.isatty():
-            done = min(blocks * block_size, total)
-            print(f"\r{address}: {done / 1e6:.0f} of {total / 1e6:.0f} MB", end="", file=sys.stderr)
-
-    try:
-        urllib.request.urlretrieve(address, path, show)
-    except OSError as error:
-        raise OSError(
-            f"Could not download {address} ({error}). Fetch it by other means, "
-            f"then run: {cifar100.COMMAND} --from {path.name}"
-        ) from error
-    return path
-
+from smooth_topk.study.data.prepare import main
 
 if __name__ == "__main__":
     sys.exit(main())

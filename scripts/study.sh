@@ -8,5 +8,6 @@ python scripts/run_study.py "$@" || code=$?
 case $code in
     0) ;;
     2) exit 2 ;; # refused: the reason is printed, nothing was started
+    130 | 143) exit "$code" ;; # stopped by Ctrl-C or SIGTERM: that is printed, too
     *) fail "The study did not finish: run the same command again to go on with what is missing." ;;
 esac

@@ -3,12 +3,20 @@
 Scores (N, C) and labels (N,) in, a share of samples out; or scores (..., C) in, probabilities (..., C) out.
 """
 
-import math
+from typing import Any
 
-import torch
 from torch import Tensor
 
-from .symmetric_polynomials import pivot
+from .arguments import (
+    check_floating_point,
+    check_integers,
+    check_label_range,
+    positive_number,
+    size_of_prediction,
+    widened,
+)
+from .pivot.margins import exponent_scale
+from .symmetric_polynomials.pivot import marginals
 
 
 def topk_error(scores: Tensor, labels: Tensor, k: int = 5) -> Tensor:
@@ -26,11 +34,13 @@ def topk_error(scores: Tensor, labels: Tensor, k: int = 5) -> Tensor:
         A scalar between 0 and 1.
 
     Example:
+        >>> import torch
         >>> scores = torch.tensor([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0]])
         >>> topk_error(scores, torch.tensor([1, 2]), k=2)
         tensor(0.5000)
     """
-    _check_labelled(scores, labels, k)
+    k = _checked_k(scores, k)
+    _check_labels(scores, labels)
     true_score = scores.gather(-1, labels[..., None].long())
     larger = (~(scores <= true_score)).sum(-1)
     return (larger >= k).float().mean()
@@ -40,6 +50,7 @@ def topk_accuracy(scores: Tensor, labels: Tensor, k: int = 5) -> Tensor:
     """Share of the samples whose label is among the k largest scores: 1 - `topk_error`, same arguments.
 
     Example:
+        >>> import torch
         >>> topk_accuracy(torch.tensor([3.0, 2.0, 1.0]), torch.tensor(1), k=2)
         tensor(1.)
     """
@@ -67,49 +78,36 @@ def topk_probabilities(
         all are 0 in a row with fewer than k classes left.
 
     Example:
+        >>> import torch
         >>> topk_probabilities(torch.tensor([1.0, 1.0, 2.0]).log(), k=2)  # the pairs weigh 1, 2 and 2 of 5
         tensor([0.6000, 0.6000, 0.8000])
     """
-    _check_scores(scores, k)
-    if tau is not None and not (isinstance(tau, int | float) and 0 < tau < math.inf):
-        raise ValueError(f"tau must be None or a positive finite number, got {tau!r}.")
+    k = _checked_k(scores, k)
+    scale = 1.0 if tau is None else exponent_scale(k, positive_number("tau", tau))
     if crops is not None and not -scores.ndim <= crops < scores.ndim:
         raise ValueError(f"crops must be a dimension of the scores, got crops={crops} for shape {tuple(scores.shape)}.")
     if crops is not None and crops % scores.ndim == scores.ndim - 1:
         raise ValueError(f"crops must not be the last dimension, which holds the classes, got crops={crops}.")
-    x = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
-    if tau is not None:
-        x = x / (k * tau)
-    rows = x.reshape(-1, x.shape[-1])
-    probabilities = pivot.marginals(rows, k).reshape(x.shape)
+    rows = widened(scores).reshape(-1, scores.shape[-1])
+    probabilities = marginals(rows, k, scale).reshape(scores.shape)
     if crops is not None:
         probabilities = probabilities.mean(crops)
     return (probabilities / k if normalize else probabilities).to(scores.dtype)
 
 
-def _check_scores(scores: Tensor, k: int) -> None:
-    if not isinstance(scores, Tensor) or not scores.is_floating_point():
-        kind = scores.dtype if isinstance(scores, Tensor) else type(scores).__name__
-        raise TypeError(f"scores must be a floating point tensor, got {kind}.")
+def _checked_k(scores: Tensor, k: Any) -> int:
+    """k as an int that fits the scores (..., C)."""
+    check_floating_point("scores", scores)
     if scores.ndim == 0:
         raise ValueError("scores must have a dimension of classes, got a scalar.")
-    if not isinstance(k, int) or isinstance(k, bool):
-        raise TypeError(f"k must be an integer, got {k!r}.")
-    if not 1 <= k <= scores.shape[-1]:
-        raise ValueError(f"k must be between 1 and the number of classes, got k={k} for {scores.shape[-1]} classes.")
+    return size_of_prediction(k, scores.shape[-1])
 
 
-def _check_labelled(scores: Tensor, labels: Tensor, k: int) -> None:
-    _check_scores(scores, k)
-    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.dtype == torch.bool:
-        kind = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
-        raise TypeError(f"labels must be a tensor of integers, got {kind}.")
+def _check_labels(scores: Tensor, labels: Tensor) -> None:
+    check_integers("labels", labels)
     if scores.ndim > 2 or labels.shape != scores.shape[:-1]:
         raise ValueError(
             "scores must be (N, C) with labels (N,), or (C,) with a scalar label, "
             f"got shapes {tuple(scores.shape)} and {tuple(labels.shape)}."
         )
-    if labels.device.type == "cpu" and labels.numel() and not 0 <= labels.min() <= labels.max() < scores.shape[-1]:
-        raise ValueError(
-            f"labels must be in [0, {scores.shape[-1]}), got values from {labels.min()} to {labels.max()}."
-        )
+    check_label_range(labels, scores.shape[-1])

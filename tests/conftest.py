@@ -1,8 +1,15 @@
-"""Settings of the whole suite: hypothesis, and Ctrl-C."""
+"""Settings of the whole suite: hypothesis, random numbers, Ctrl-C, and the chapters that several tests look at."""
 
+import fcntl
 import signal
+from collections.abc import Callable
+from pathlib import Path
 
+import pytest
+import torch
 from hypothesis import settings
+
+PROJECT = Path(__file__).parents[1]
 
 # The same examples on every run, no files beside the tests, and no limit of time on a machine that is shared.
 settings.register_profile("suite", derandomize=True, database=None, deadline=None)
@@ -11,3 +18,50 @@ settings.load_profile("suite")
 # A shell starts its background jobs deaf to Ctrl-C, and so would be the processes that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Every test draws the same random tensors, alone or after any other test."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def smoke_runs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """The folder that all workers of this test run share for chapters executed with the profile smoke."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "smoke_runs"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def smoke_chapter(smoke_runs: Path) -> Callable[[str], Path]:
+    """Executes a chapter with the profile smoke, once for all workers, and returns the notebook."""
+    from smooth_topk.study.book import run_study
+
+    def execute(name: str) -> Path:
+        notebook = smoke_runs / name / "smoke" / "notebooks" / f"{name}.ipynb"
+        with open(smoke_runs / f"{name}.lock", "w") as lock, pytest.MonkeyPatch.context() as patch:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not notebook.exists():
+                patch.setenv("SMOOTH_TOPK_ROOT", str(PROJECT))
+                patch.setenv("SMOOTH_TOPK_RUNS", str(smoke_runs / name))
+                patch.chdir(smoke_runs)
+                run_study.main([name, "--profile", "smoke", "--no-book", "--workers", "1"])
+        return notebook
+
+    return execute
+
+
+@pytest.fixture(scope="session")
+def smoke_book(smoke_runs: Path, smoke_chapter: Callable[[str], Path]) -> Path:
+    """The whole book from chapters executed with the profile smoke, built once for all workers."""
+    from smooth_topk.study.book import build, plan
+
+    with open(smoke_runs / "book.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (smoke_runs / "html").exists():
+            notebooks = [smoke_chapter(name) for name in plan.chapters()]
+            assert build.build(notebooks, smoke_runs / "html")
+    return smoke_runs / "html"

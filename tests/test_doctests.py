@@ -1,7 +1,7 @@
-"""The examples in docstrings and in the README print what they say."""
+"""The examples in the docstrings of the losses and in the README print what they say."""
 
 import doctest
-import importlib
+import importlib.util
 import pkgutil
 from pathlib import Path
 
@@ -10,15 +10,25 @@ import pytest
 import smooth_topk
 
 ROOT = Path(__file__).resolve().parents[1]
-NEEDS_A_GPU = {"smooth_topk.fused.triton_kernels"}  # compiled by Triton, not by Python
+NEEDS_A_GPU = {"smooth_topk.pivot.triton_kernels"}  # compiled by Triton, not by Python
+ROOMS = ("smooth_topk", "smooth_topk.pivot", "smooth_topk.symmetric_polynomials")
 MODULES = [
-    name for _, name, _ in pkgutil.walk_packages(smooth_topk.__path__, "smooth_topk.") if name not in NEEDS_A_GPU
+    module.name
+    for room in ROOMS
+    for module in pkgutil.iter_modules(importlib.import_module(room).__path__, f"{room}.")
+    if module.name not in {"smooth_topk.study", *NEEDS_A_GPU}  # tests/study has the examples of the study
 ]
 
 
-@pytest.mark.parametrize("name", ["smooth_topk", *MODULES])
+WITH_EXAMPLES = [
+    name for name in ("smooth_topk", *MODULES) if ">>> " in Path(importlib.util.find_spec(name).origin).read_text()
+]
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
 def test_the_examples_of_a_module_run(name):
     results = doctest.testmod(importlib.import_module(name))
+    assert results.attempted > 0, "its source has examples"
     assert results.failed == 0
 
 

@@ -4,14 +4,19 @@ import copy
 import pickle
 import subprocess
 import sys
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.func import vmap
 
 from smooth_topk import HardTopKLoss, SmoothTopKLoss, hard_topk_loss, smooth_topk_loss
+from smooth_topk.pivot import backend_for, numba_backend, torch_backend
+from smooth_topk.pivot.composition import is_transformed
 
 FLOAT32 = 2e-6  # a few roundings of float32
 FLOAT64 = 1e-12
@@ -119,18 +124,41 @@ SCORES, LABELS = torch.zeros(4, 10), torch.zeros(4, dtype=torch.int64)
 REFUSED = {
     "k=10 for 10 classes": (ValueError, {"k": 10}),
     "k=0": (ValueError, {"k": 0}),
-    "2.5": (TypeError, {"k": 2.5}),
+    "k must be an integer, got 2.5": (TypeError, {"k": 2.5}),
+    "k must be an integer, got True": (TypeError, {"k": True}),
     "tau must be a positive finite number, got 0": (ValueError, {"tau": 0}),
     "got -1.0": (ValueError, {"tau": -1.0}),
     "tau must be a positive finite number, got nan": (ValueError, {"tau": float("nan")}),
+    "tau must be a number, got '1'": (TypeError, {"tau": "1"}),
+    "tau must be a number, got tensor([1., 2.])": (TypeError, {"tau": torch.tensor([1.0, 2.0])}),
+    "tau must be a positive finite number, got tensor(0.)": (ValueError, {"tau": torch.tensor(0.0)}),
     "margin must be a finite number, zero or more, got -0.5": (ValueError, {"margin": -0.5}),
+    "margin must not require a gradient, got tensor(1.": (
+        ValueError,
+        {"margin": torch.tensor(1.0, requires_grad=True)},
+    ),
+    "label_smoothing must be between 0 and 1, got 1.5": (ValueError, {"label_smoothing": 1.5}),
+    "series_order belongs to algorithm 'divide_and_conquer', got algorithm 'auto'": (ValueError, {"series_order": 2}),
+    "series_order must be an integer of at least zero, got -1": (
+        ValueError,
+        {"series_order": -1, "algorithm": "divide_and_conquer"},
+    ),
+    "Soft labels need algorithm 'auto' or 'pivot', got 'summation'": (
+        ValueError,
+        {"label_smoothing": 0.1, "algorithm": "summation"},
+    ),
     "'median'": (ValueError, {"reduction": "median"}),
     "'quantum'": (ValueError, {"algorithm": "quantum"}),
-    "weight must have shape (10,), one a class, got (3,)": (ValueError, {"weight": torch.ones(3)}),
-    "got the label 10": (ValueError, {"labels": torch.tensor([0, 1, 2, 10])}),
-    "got the label -1": (ValueError, {"labels": torch.tensor([0, -1, 2, 3])}),
+    "weight must have shape (10,), one per class, got (3,)": (ValueError, {"weight": torch.ones(3)}),
+    "weight must be a floating-point tensor, got list": (TypeError, {"weight": [1.0] * 10}),
+    "got the label 10": (IndexError, {"labels": torch.tensor([0, 1, 2, 10])}),
+    "got the label -1": (IndexError, {"labels": torch.tensor([0, -1, 2, 3])}),
+    "got the label 12": (IndexError, {"labels": torch.tensor([0, 3, 2, 12]), "ignore_index": 3}),
     "labels must have shape (4,) for scores of shape (4, 10), got (3,)": (ValueError, {"labels": LABELS[:3]}),
     "labels must be a tensor of integers, got torch.float32": (TypeError, {"labels": LABELS.float()}),
+    "labels must be a tensor of integers, got torch.complex64": (TypeError, {"labels": LABELS.to(torch.complex64)}),
+    "labels must be a tensor of integers, got torch.bool": (TypeError, {"labels": LABELS.bool()}),
+    "labels must be a tensor of integers, got list": (TypeError, {"labels": [0, 1, 2, 3]}),
     "scores must be a floating-point tensor, got torch.int64": (TypeError, {"scores": SCORES.long()}),
     "scores must be a floating-point tensor, got list": (TypeError, {"scores": [1.0]}),
     "got a scalar": (ValueError, {"scores": torch.tensor(1.0)}),
@@ -147,14 +175,133 @@ def test_bad_input_gets_a_sentence_that_names_the_value(sentence):
     assert str(caught.value).endswith(".")
 
 
-def test_a_nan_stays_in_its_row():
-    scores = torch.randn(3, 20, requires_grad=True)
-    with torch.no_grad():
-        scores[1, 7] = torch.nan
-    losses = smooth_topk_loss(scores, torch.tensor([0, 7, 2]), k=4, reduction="none")
-    (gradient,) = torch.autograd.grad(losses.sum(), scores)
-    assert losses.isnan().tolist() == [False, True, False]
-    assert gradient.isnan().any(1).tolist() == [False, True, False]
+def by_composition(scores, labels, **options):
+    """Each sample through torch.func.vmap, which takes the differentiable composition."""
+    one = partial(smooth_topk_loss, **options | {"reduction": "none"})
+    return vmap(lambda row, label: one(row[None], label[None]))(scores, labels)[:, 0]
+
+
+PATHS = {"auto": smooth_topk_loss, "pivot": partial(smooth_topk_loss, algorithm="pivot"), "composition": by_composition}
+EVERY_PATH = pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
+
+
+def test_the_paths_are_three_different_ones():
+    scores = torch.zeros(2, 20)
+    assert backend_for(scores, 5) is (numba_backend if numba_backend.NUMBA_INSTALLED else torch_backend)
+    assert backend_for(scores, 5, fused=False) is torch_backend
+    vmap(lambda row: pytest.fail("torch.func is not seen") if not is_transformed() else row)(scores)
+
+
+@EVERY_PATH
+@pytest.mark.parametrize("spoiler", [torch.nan, torch.inf])
+@pytest.mark.parametrize("k", [1, 4, 12])
+def test_a_nan_or_plus_infinity_makes_its_own_row_nan_and_no_other(path, spoiler, k):
+    scores = torch.randn(4, 20, generator=torch.Generator().manual_seed(0))
+    scores[1, 7] = spoiler  # of another class
+    scores[2, 2] = spoiler  # of the label
+    labels = torch.tensor([0, 0, 2, 2])
+    losses, gradient = value_and_gradient(path, scores, labels, k=k, reduction="none")
+    assert losses.isnan().tolist() == [False, True, True, False]
+    assert gradient.isnan().any(1).tolist() == [False, True, True, False]
+    assert F.cross_entropy(scores, labels, reduction="none").isnan().tolist() == [False, True, True, False]
+
+
+@EVERY_PATH
+@pytest.mark.parametrize("tau", [1e-30, 1e-39, 1e-45, 1e-300])
+def test_the_smallest_temperatures_give_the_hard_loss_also_where_scores_tie(path, tau):
+    scores, labels = torch.tensor([[1.0, 1.0, 1.0, 0.0], [3.0, 1.0, 1e30, 0.0]]), torch.tensor([3, 0])
+    value, gradient = value_and_gradient(path, scores, labels, k=2, tau=tau, reduction="none")
+    torch.testing.assert_close(value, hard_topk_loss(scores, labels, k=2, reduction="none"))
+    assert gradient.isfinite().all()
+    torch.testing.assert_close(gradient.sum(1), torch.zeros(2))
+
+
+@EVERY_PATH
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("k", [5, 9, 33])
+def test_half_precision_has_the_values_and_the_gradient_of_float32_rounded(path, dtype, k):
+    scores = torch.randn(6, 40, generator=torch.Generator().manual_seed(k)).to(dtype)
+    labels = torch.arange(6)
+    value, gradient = value_and_gradient(path, scores, labels, k=k, reduction="none")
+    wide, wide_gradient = value_and_gradient(path, scores.float(), labels, k=k, reduction="none")
+    assert value.dtype == gradient.dtype == dtype
+    torch.testing.assert_close(value, wide.to(dtype), rtol=0, atol=0)
+    torch.testing.assert_close(gradient, wide_gradient.to(dtype))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(path(scores.float(), labels, k=k, reduction="none"), wide)
+
+
+@EVERY_PATH
+def test_a_gradient_far_below_one_keeps_its_digits(path):
+    """The factor from above, times 1 / C(n, k), leaves the range of float32 here."""
+    for classes, k, true_score in ((1000, 17, 400.0), (180, 33, 1200.0)):
+        scores = torch.zeros(1, classes)
+        scores[0, 0] = true_score
+        _, gradient = value_and_gradient(path, scores, torch.tensor([0]), k=k, reduction="none")
+        assert gradient[0, 0] < 0
+        assert gradient.sum().abs() < 1e-5 * gradient.abs().max()
+        _, exact = value_and_gradient(path, scores.double(), torch.tensor([0]), k=k, reduction="none")
+        torch.testing.assert_close(gradient, exact.float(), rtol=1e-5, atol=0)
+
+
+def test_an_ignored_row_may_hold_anything():
+    scores = torch.randn(3, 20, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0, -100, 2])
+    value, gradient = value_and_gradient(smooth_topk_loss, scores, labels)
+    scores[1] = torch.nan
+    spoilt, spoilt_gradient = value_and_gradient(smooth_topk_loss, scores, labels)
+    assert torch.equal(spoilt, value)
+    assert torch.equal(spoilt_gradient, gradient)
+    assert gradient[1].eq(0).all()
+
+
+@pytest.mark.parametrize("integer", [np.int64, np.int32, torch.tensor])
+@pytest.mark.parametrize("real", [np.float64, np.float32, torch.tensor, lambda number: torch.tensor([number])])
+def test_numbers_may_be_those_of_numpy_and_of_torch(integer, real):
+    scores = torch.randn(3, 20, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0, 1, 2])
+    expected = smooth_topk_loss(scores, labels, k=3, tau=0.5, margin=0.25, label_smoothing=0.125)
+    given = smooth_topk_loss(
+        scores, labels, k=integer(3), tau=real(0.5), margin=real(0.25), label_smoothing=real(0.125)
+    )
+    assert torch.equal(given, expected)
+    hard = hard_topk_loss(scores, labels, k=integer(3), margin=real(0.25))
+    assert torch.equal(hard, hard_topk_loss(scores, labels, k=3, margin=0.25))
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("deleted", [0, 4])
+def test_a_temperature_that_requires_a_gradient_is_learned(soft, deleted):
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(4, 9, generator=generator, dtype=torch.float64)
+    scores[:, 9 - deleted :] = -torch.inf
+    labels = torch.tensor([0, 1, 2, 3])
+    if soft:
+        labels = torch.rand(4, 9, generator=generator, dtype=torch.float64) * (scores > -torch.inf)
+    tau = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda t: smooth_topk_loss(scores, labels, k=3, tau=t, reduction="none"), tau)
+    assert torch.autograd.gradgradcheck(lambda t: smooth_topk_loss(scores, labels, k=3, tau=t), tau)
+    learned = smooth_topk_loss(scores, labels, k=3, tau=tau)
+    torch.testing.assert_close(learned, smooth_topk_loss(scores, labels, k=3, tau=0.5))
+    module = SmoothTopKLoss(k=3, tau=torch.nn.Parameter(torch.tensor(0.5)))
+    module(scores, labels).backward()
+    (expected,) = torch.autograd.grad(learned, tau)
+    torch.testing.assert_close(module.tau.grad, expected.float())
+
+
+def test_the_hard_loss_of_a_row_with_a_nan_or_with_too_few_classes():
+    scores = torch.tensor([[0.0, torch.nan, 2.0, 3.0, 4.0], [0.0, 1.0, 2.0, 3.0, torch.nan], [1.0] * 5])
+    assert hard_topk_loss(scores, torch.zeros(3, dtype=torch.int64), k=2, reduction="none").isnan().tolist() == [
+        True,
+        True,
+        False,
+    ]
+    few = torch.full((2, 5), -torch.inf)
+    few[:, 1] = 1.0
+    losses, gradient = value_and_gradient(hard_topk_loss, few, torch.tensor([0, 1]), k=2, reduction="none")
+    assert losses.tolist() == [0.0, 0.0]
+    assert gradient.eq(0).all()
+    assert smooth_topk_loss(few, torch.tensor([0, 1]), k=2, reduction="none").tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("k", [1, 3, 5, 9])

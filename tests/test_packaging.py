@@ -10,7 +10,6 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from rattler import MatchSpec
 
 ROOT = Path(__file__).resolve().parents[1]
 CONDA_NAMES = {"pytorch-gpu": "torch", "matplotlib-base": "matplotlib", "ray-default": "ray"}
@@ -33,6 +32,8 @@ def locked() -> dict[str, str]:
 
 def conda_environment() -> dict[str, str]:
     """Package -> range of environment.yml, conda's names turned into those of pyproject.toml."""
+    from rattler import MatchSpec
+
     entries = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     ranges = {}
     for entry in entries:

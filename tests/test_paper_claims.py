@@ -26,6 +26,7 @@ from smooth_topk import (
     topk_error,
     topk_probabilities,
 )
+from smooth_topk.study.records.paper import paper_table
 from smooth_topk.symmetric_polynomials import divide_and_conquer
 
 ROUNDING = 1e-12  # float64, a few thousand operations
@@ -125,6 +126,28 @@ def test_lemma_3_the_subsets_without_a_misclassified_label_weigh_at_least_a_kth_
     assert e[label] * sigma(others, k - 1) <= k * sigma(others, k)
 
 
+@given(misclassified)
+def test_lemma_3_by_giving_each_set_of_k_minus_1_classes_a_class_of_the_head_that_it_misses(case):
+    """The proof of chapter 6: each image weighs e_[k] times its set at least, and has k preimages at most."""
+    e, k = case  # descending: the first k are the head, and e[k - 1] is the pivot
+    preimages = {}
+    for members in combinations(range(len(e)), k - 1):
+        missing = min(set(range(k)) - set(members))
+        image = tuple(sorted((*members, missing)))
+        assert prod(e[i] for i in image) >= e[k - 1] * prod(e[i] for i in members)
+        preimages.setdefault(image, []).append(members)
+    assert all(len(image) == k for image in preimages)
+    assert max(len(found) for found in preimages.values()) <= k
+    assert e[k - 1] * sigma(e, k - 1) <= k * sigma(e, k)
+
+
+@given(misclassified)
+def test_the_other_side_of_lemma_3_bounds_the_correction_from_above(case):
+    """Chapter 6: a k-set without its smallest member, which weighs e_[k] at most; n - k sets become the same one."""
+    e, k = case
+    assert sigma(e, k) <= (len(e) + 1 - k) * e[k - 1] * sigma(e, k - 1)  # e are the n - 1 other classes
+
+
 @given(score_rows, st.sampled_from([2.0, 0.5, 0.1, 1e-3]), st.data())
 def test_proposition_4_the_smooth_loss_bounds_the_prediction_loss_up_to_a_factor(scores, tau, data):
     label, k = draw_label_and_k(data, scores)
@@ -205,6 +228,31 @@ def test_proposition_6_the_error_of_the_series_is_one_term_exactly(e, data):
     without = e[:i] + e[i + 1 :]
     error = abs(sigma(without, k - 1) - approximation(e, i, k, order, lambda j: j + 1))
     assert error == sigma(without, k + order) / e[i] ** (order + 1)
+
+
+integers = st.lists(st.integers(1, 30), min_size=2, max_size=7)
+
+
+@given(integers, st.data())
+def test_newtons_inequality_makes_every_derivative_off_the_label_positive(e, data):
+    """Chapter 6: the derivative by class i has the sign of T_{k-1}² - T_{k-2} T_k, with T_j = sigma_j without i.
+
+    A product with the classes C twice and 2r others once occurs C(2r, r) times in the square and C(2r, r - 1) times in
+    the other product. The difference is the Catalan number C(2r, r) / (r + 1).
+    """
+    k, n = data.draw(st.integers(1, len(e))), len(e)
+    without = e[1:]
+    T = {j: sigma(without, j) if j >= 0 else 0 for j in (k - 2, k - 1, k)}
+    catalan = 0
+    for r in range(k):
+        for twice in combinations(range(n - 1), k - 1 - r):
+            rest = [value for place, value in enumerate(without) if place not in twice]
+            catalan += comb(2 * r, r) // (r + 1) * prod(without[place] for place in twice) ** 2 * sigma(rest, 2 * r)
+    assert T[k - 1] ** 2 - T[k - 2] * T[k] == catalan > 0
+    assert k * T[k - 2] * T[k] <= (k - 1) * T[k - 1] ** 2  # so the subtraction loses a factor k at most
+    lower, upper = sigma(e, k - 1), sigma(e, k)
+    derivative = Fraction(e[0] * T[k - 1], upper) - Fraction(e[0] * T[k - 2], lower)
+    assert derivative == Fraction(e[0] * catalan, upper * lower)
 
 
 # --- Appendix C: the marginals ---
@@ -383,8 +431,102 @@ def test_correction_7_the_proof_of_proposition_1_ranks_the_other_scores():
     assert sum(everything[: k - 1]) + scores[label] != largest_with_label  # as printed, s_y is counted twice
 
 
+def test_correction_8_the_sets_of_the_proof_of_lemma_3_are_no_partition():
+    """The V_j hold 1 to k classes of the prediction. A set without any of them, and without the label, is in none."""
+    n, k, label = 7, 2, 6
+    prediction = {0, 1}
+    without_label = [set(chosen) for chosen in combinations(range(n), k) if label not in chosen]
+    in_some_v = [chosen for chosen in without_label if len(chosen & prediction) in range(1, k + 1)]
+    left_out = [chosen for chosen in without_label if chosen not in in_some_v]
+    assert left_out == [set(chosen) for chosen in combinations((2, 3, 4, 5), k)] != []
+    # A class of the whole prediction, as printed, may be in the set already: then no k classes are left.
+    assert any(len((chosen - {label}) | {0}) < k for chosen in map(set, combinations(range(n), k)) if label in chosen)
+
+
+def largest_sets(scores, label, k, margin=1.0):
+    """How many sets attain each of the two maxima of Proposition 1."""
+    value = {c: sum(scores[i] for i in c) / k for c in combinations(range(len(scores)), k)}
+    every = [v + margin * (label not in c) for c, v in value.items()]
+    with_label = [v for c, v in value.items() if label in c]
+    return every.count(max(every)), with_label.count(max(with_label))
+
+
+def hypotheses_of_proposition_2(scores, label, k):
+    s = [float("inf"), *sorted(scores, reverse=True)]
+    return s[k - 1] > s[k] and (s[k] > s[k + 1] or scores[label] / k > 1 + s[k] / k)
+
+
+def test_correction_9_the_hypotheses_of_proposition_2_do_not_give_strict_maxima():
+    tie_at_the_margin = [3.0, 5.0, 1.0, 0.0]  # all scores differ, and the label is ahead by exactly k times the margin
+    tie_behind_the_label = [10.0, 1.0, 1.0, 0.0]  # the second alternative of the hypothesis
+    assert hypotheses_of_proposition_2(tie_at_the_margin, 0, 2)
+    assert hypotheses_of_proposition_2(tie_behind_the_label, 0, 2)
+    assert largest_sets(tie_at_the_margin, 0, 2) == (2, 1)
+    assert largest_sets(tie_behind_the_label, 0, 2) == (2, 2)
+    for scores in (tie_at_the_margin, tie_behind_the_label):  # the limit holds all the same
+        smooth, hard = losses(scores, 0, 2, 1e-9)
+        assert smooth == pytest.approx(hard, abs=1e-8)
+
+
+@pytest.mark.parametrize(("levels", "k"), [(4, 1), (8, 3), (10, 5), (12, 100)])
+def test_correction_10_the_second_sum_of_proposition_5_is_twice_the_printed_one(levels, k):
+    n = 2**levels
+    n_0 = max(j for j in range(levels) if k <= n / 2**j)
+    first = sum(Fraction(2**j * k**2) for j in range(n_0 + 1))
+    second = sum(2**j * Fraction(n, 2**j) ** 2 for j in range(n_0 + 1, levels))
+    printed = n**2 * (Fraction(1, 2 ** (n_0 + 1)) - Fraction(1, 2**levels))
+    assert first == (2 ** (n_0 + 1) - 1) * k**2
+    assert second == 2 * printed
+    assert first + second < 4 * k * n  # the order of the proposition stands
+
+
+@given(fractions, st.integers(1, 9).map(lambda i: Fraction(i, 1000)))
+def test_correction_11_the_errors_of_observation_1_end_with_the_power_k_minus_2(e, epsilon):
+    wrong = sigma(e, 1) - e[0] + epsilon  # delta_2, with the error epsilon of the sketch
+    for k in range(3, len(e) + 1):
+        wrong = sigma(e, k - 1) - e[0] * wrong
+        assert abs(wrong - sigma(e[1:], k - 1)) == e[0] ** (k - 2) * epsilon
+
+
+@given(fractions, st.data())
+def test_correction_12_the_first_polynomial_of_section_4_2_needs_its_leading_coefficients_only(e, data):
+    """Coefficients of degree n - k to n of Π (X + e_i) are sigma_k..sigma_0; products from the top need no others."""
+    k = data.draw(st.integers(1, len(e)))
+    leading, counted = [Fraction(1)], 0  # of the highest degree first
+    for value in e:
+        bracket = [Fraction(1), value]  # X + e_i
+        counted += len(leading) + min(len(leading), k)
+        leading = multiply(leading, bracket)[: k + 1]
+    assert leading == [sigma(e, j) for j in range(min(k, len(e)) + 1)]
+    assert counted <= 2 * (k + 1) * len(e)  # as short as for Q, and no division
+
+
+def test_correction_13_equations_2_4_and_5_hold_without_ties_only():
+    scores, label, k = [2.0, 1.0, 1.0], 1, 2
+    predictions = [c for c in combinations(range(3), k) if all(scores[i] >= sorted(scores)[-k] for i in c)]
+    assert predictions == [(0, 1), (0, 2), (1, 2)]  # what eq. (4) allows; the last leaves the largest score out
+    assert {label not in prediction for prediction in predictions} == {False, True}  # the left side of eq. (5)
+    assert topk_error(torch.tensor(scores), torch.tensor(label), k) == 0  # the right side, which the package takes
+
+
+def test_correction_14_what_the_text_says_about_tables_1_3_and_4():
+    times = {n: table.set_index("algorithm")["seconds"] for n, table in paper_table(4).groupby("n")}
+    faster = {n: row["DC (AD)"] / row["DC (CB)"] for n, row in times.items()}
+    assert {n: round(ratio, 1) for n, ratio in faster.items()} == {100: 13.3, 1000: 23.2, 10_000: 9.7, 100_000: 1.7}
+    forward = paper_table(3).set_index(["algorithm", "n"])["seconds"]
+    shares = {n: row["DC (CB)"] / forward["DC", n] for n, row in times.items()}
+    assert min(shares.values()) > 0.3  # not negligible beside the forward pass ...
+    assert shares[100_000] > 1  # ... and longer with 100,000 classes
+
+    accuracy = paper_table(1).set_index(["metric", "loss", "noise_level"])["mean"].sort_index()
+    gains = {m: (accuracy[m, "L_{5,1}"] - accuracy[m, "CE"]).round(2) for m in ("top1", "top5")}
+    assert gains["top1"].tolist() == [-7.35, 3.10, 8.84, 15.47, 20.32, 1.22]
+    assert gains["top5"].tolist() == [-0.05, 2.70, 4.35, 4.27, 4.52, 5.23]
+    assert not any(gain.is_monotonic_increasing for gain in gains.values())
+
+
 def test_every_test_that_the_errata_name_exists():
     errata = Path(__file__).parents[1] / "book" / "errata.md"
     named = set(re.findall(r"`(test_\w+)`", errata.read_text(encoding="utf-8")))
-    assert len(named) >= 12
+    assert len(named) >= 22
     assert named <= set(globals())

@@ -7,6 +7,7 @@ largest degree, and log σ_j is -inf where no subset of that size exists.
 import torch
 from torch import Tensor
 
+from ..arguments import check_choice, check_floating_point, size_of_prediction, whole_number, widened
 from . import backward, divide_and_conquer, enumeration, pivot, summation
 
 ALGORITHMS = {
@@ -38,10 +39,13 @@ def log_symmetric_polynomials(x: Tensor, k: int, *, algorithm: str = "auto", ser
 
     Explained in notebooks/03_subsets_to_polynomials.
     """
-    _check(x, k, algorithm, series_order)
-    rows = x.reshape(-1, x.shape[-1])
-    if x.dtype in (torch.float16, torch.bfloat16):
-        rows = rows.float()
+    check_floating_point("x", x)
+    if x.ndim == 0 or x.shape[-1] == 0:
+        raise ValueError(f"x must have at least one element in its last dimension, got shape {tuple(x.shape)}.")
+    k = size_of_prediction(k, x.shape[-1], things="elements")
+    check_choice("algorithm", algorithm, ALGORITHMS)
+    check_series_order(series_order, algorithm)
+    rows = widened(x.reshape(-1, x.shape[-1]))
     options = {} if series_order is None else {"series_order": series_order}
     log_sigma = ALGORITHMS[algorithm](rows, k, **options)
     return log_sigma.reshape(*x.shape[:-1], k + 1).to(x.dtype)
@@ -58,25 +62,11 @@ def without_label(x: Tensor, labels: Tensor) -> Tensor:
     return x.gather(1, places + (places >= labels[:, None]))
 
 
-def _check(x: Tensor, k: int, algorithm: str, series_order: int | None) -> None:
-    if not isinstance(x, Tensor) or not x.is_floating_point():
-        kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
-        raise TypeError(f"x must be a floating point tensor, got {kind}.")
-    if x.ndim == 0 or x.shape[-1] == 0:
-        raise ValueError(f"x must have at least one element in its last dimension, got shape {tuple(x.shape)}.")
-    if not _is_integer(k):
-        raise TypeError(f"k must be an integer, got {k!r}.")
-    if not 1 <= k <= x.shape[-1]:
-        raise ValueError(f"k must be between 1 and the number of elements, got k={k} for {x.shape[-1]} elements.")
-    if algorithm not in ALGORITHMS:
-        raise ValueError(f"algorithm must be one of {', '.join(ALGORITHMS)}, got {algorithm!r}.")
+def check_series_order(series_order: int | None, algorithm: str) -> None:
+    """Refuses an order that is no whole number, and one that the algorithm has no use for."""
     if series_order is None:
         return
     if algorithm != "divide_and_conquer":
         raise ValueError(f"series_order belongs to algorithm 'divide_and_conquer', got algorithm {algorithm!r}.")
-    if not _is_integer(series_order) or series_order < 0:
+    if whole_number("series_order", series_order) < 0:
         raise ValueError(f"series_order must be an integer of at least zero, got {series_order!r}.")
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -34,7 +34,7 @@ def log_multiply(a: Tensor, b: Tensor, k: int) -> Tensor:
     Row c of the table holds the terms a_i b_{c-i}; b_{c-i} is a window of b padded with zeros, log 0 = -inf.
     """
     degree = a.shape[2] - 1
-    highest = min(k, 2 * degree)
+    highest = min(k, degree + b.shape[2] - 1)
     windows = pad(b, (degree, degree), value=-torch.inf).unfold(2, degree + 1, 1)[:, :, : highest + 1]
     return log_sum_exp(a.flip(2).unsqueeze(2) + windows)  # (N, m, highest + 1)
 

@@ -9,15 +9,15 @@ rest. Every polynomial is kept as
     S_j = σ_j(exp x) / exp(x_[1] + ... + x_[j]),   1 <= S_j <= C(n, j).
 
 Everything here is a composition of differentiable torch functions whose reverse mode only adds and multiplies positive
-numbers, so derivatives of any order are as accurate as the values. Quantities with k numbers a sample are in float64
-and have the samples last, (k, N), so that every step is a few contiguous vectors.
+numbers, so derivatives of any order are as accurate as the values. All of it is in float64, and what has k numbers per
+sample has the samples last, (k, N), so that every step is a few contiguous vectors.
 
-The bound C(n, j) decides the arithmetic, never the scores: in the dtype of the scores while it fits, then in float64,
-and in logarithms of float64 where even the number of subsets exceeds it (n = 2,000 and k = 1,000: 10^600).
+The bound C(n, j) decides the arithmetic, never the scores: float64 while it fits, with room for the derivatives, and
+logarithms of float64 where it does not (n = 2,000 and k = 1,000: 10^600 subsets).
 """
 
+import math
 from collections.abc import Iterator
-from math import comb
 
 import torch
 from torch import Tensor
@@ -25,6 +25,10 @@ from torch import Tensor
 from . import divide_and_conquer
 
 MEMORY = 1 << 21  # numbers in one level of the product tree of a block of rows
+LARGEST_EXPONENT = 1e300  # differences and sums of exponents stay finite; exp(-1e300) is zero
+# A derivative passes the tree divided by S_k and multiplied by a factor from above. Logarithm of the smallest factor
+# that keeps its digits: any that float32 can hold; in float64 half of the exponents are S_k's, half the factor's.
+SMALLEST_LOG_FACTOR = {torch.float32: -104.0, torch.float64: -354.0}
 
 
 def log_sigma(x: Tensor, k: int) -> Tensor:
@@ -33,16 +37,20 @@ def log_sigma(x: Tensor, k: int) -> Tensor:
     return (log_scaled + log_largest_term).T.to(x.dtype)
 
 
-def marginals(x: Tensor, k: int) -> Tensor:
-    """Probability that class i is in a random k-subset drawn with weight exp(Σ x): ∂ log σ_k / ∂x_i, shape (N, n).
+def marginals(scores: Tensor, k: int, scale: float = 1.0) -> Tensor:
+    """Probability (N, n) that class i is in a random k-subset drawn with weight exp(Σ x): ∂ log σ_k / ∂x_i.
 
-    Appendix C, Proposition 7. Rows sum to k.
+    Appendix C, Proposition 7, with x = scale * scores. Rows sum to k. A common shift of x changes nothing, so x is
+    measured from the pivot: scaled scores far from zero would have lost their small digits.
     """
     pieces = []
-    for (part,) in blocks(k, x):
-        log_sigma_k, pull_back = torch.func.vjp(lambda rows: log_scaled_sigmas(rows, k)[0][-1], part)
+    for (part,) in blocks(k, scores):
+        finite = part.detach().amax(1, keepdim=True) < torch.inf  # false for NaN
+        x = scaled(part.double() - smallest_finite(part.detach().topk(k).values), scale)
+        x = x * torch.where(finite, 1.0, torch.nan)
+        log_sigma_k, pull_back = torch.func.vjp(lambda rows: log_scaled_sigmas(rows, k)[0][-1], x)
         pieces.append(pull_back(torch.ones_like(log_sigma_k))[0])
-    return torch.cat(pieces)
+    return torch.cat(pieces).to(scores.dtype)
 
 
 def blocks(k: int, scores: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
@@ -51,7 +59,7 @@ def blocks(k: int, scores: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ..
     return zip(*(tensor.split(rows) for tensor in (scores, *others)), strict=True)
 
 
-def log_scaled_sigmas(scores: Tensor, k: int, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+def log_scaled_sigmas(scores: Tensor, k: int, scale: float | Tensor = 1.0) -> tuple[Tensor, Tensor]:
     """log S_0..S_k (k + 1, N), differentiable, and the logarithms of the terms S was divided by (constants).
 
     The normalisers are constants for differentiation, which leaves ∂ log S_j = ∂ log σ_j. Where S may exceed float64,
@@ -59,47 +67,59 @@ def log_scaled_sigmas(scores: Tensor, k: int, scale: float = 1.0) -> tuple[Tenso
     proportion to their size; here that is log C(n, k) at most, whatever the temperature, because a term far below the
     largest one is negligible: three of float64's sixteen digits for the largest n and k in use.
     """
-    if fits(scores, k, torch.float64):
+    if fits(scores, k):
         sigmas, log_largest_term = scaled_sigmas(scores, k, scale)
         return safe_log(sigmas), log_largest_term
     log_sigmas, log_largest_terms = [], []
     for (part,) in blocks(k, scores.double()):
         head, constant, log_tail, log_largest_term = around_pivot(part, k, scale)
         log_tail_sigmas = divide_and_conquer.log_sigma(log_tail, k).T
-        log_sigmas.append(log_add_head(log_tail_sigmas, constant, head - constant))
+        log_sigmas.append(log_add_head(log_tail_sigmas, constant, head - constant)[-1])
         log_largest_terms.append(log_largest_term)
     return torch.cat(log_sigmas, 1), torch.cat(log_largest_terms, 1)
 
 
-def scaled_sigmas(scores: Tensor, k: int, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+def scaled_sigmas(scores: Tensor, k: int, scale: float | Tensor = 1.0) -> tuple[Tensor, Tensor]:
     """S_0..S_k (k + 1, N) themselves, for n and k that fit float64, and what `log_scaled_sigmas` returns with them."""
-    rows = scores if fits(scores, k, scores.dtype) else scores.double()
-    head, constant, log_tail, log_largest_term = around_pivot(rows, k, scale)
+    head, constant, log_tail, log_largest_term = around_pivot(scores.double(), k, scale)
     live = torch.exp(head - constant)  # ones, that carry the derivatives; zero for a class of -inf
-    tail = product_tree(torch.exp(log_tail), k).double().T
+    tail = product_tree(torch.exp(log_tail), k).T
     return add_head(tail, decays(constant), live)[-1], log_largest_term
 
 
-def fits(scores: Tensor, k: int, dtype: torch.dtype) -> bool:
-    """Whether S_k <= C(n, k), and 1 / S_k in the derivatives, keep all their digits in the dtype."""
+def fits(scores: Tensor, k: int) -> bool:
+    """Whether S_k <= C(n, k), and a derivative divided by it, keep all their digits in float64."""
     classes = scores.shape[1]
-    return comb(classes, min(k, classes // 2)) < 1 / torch.finfo(dtype).tiny
+    degree = min(k, classes // 2)  # where C(n, j) is largest among j <= k
+    log_subsets = math.lgamma(classes + 1.0) - math.lgamma(degree + 1.0) - math.lgamma(classes - degree + 1.0)
+    log_smallest = math.log(torch.finfo(torch.float64).tiny)
+    return log_smallest + log_subsets < SMALLEST_LOG_FACTOR.get(scores.dtype, SMALLEST_LOG_FACTOR[torch.float32])
 
 
-def around_pivot(scores: Tensor, k: int, scale: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def around_pivot(scores: Tensor, k: int, scale: float | Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Head (k, N), the same as a constant, tail (N, n) in [-inf, 0], and the log of each S_j's largest term (k + 1, N).
 
-    Head and tail are measured from the pivot. A class of -inf has the constant 0, the tail has -inf for the head.
+    Scores (N, n) in float64. Head and tail are measured from the pivot; the tail has -inf for the head, and a class of
+    -inf has the constant 0.
     """
     head_scores, head_index = scores.topk(k)
     pivot = smallest_finite(head_scores.detach())  # (N, 1)
-    head = ((head_scores.double() - pivot) * scale).T  # (k, N), descending to zero
-    tail = (scores.scatter(1, head_index, -torch.inf) - pivot.to(scores.dtype)) * scale
+    head = scaled(head_scores - pivot, scale).T  # (k, N), descending to zero
+    tail = scaled(scores.scatter(1, head_index, -torch.inf) - pivot, scale)
     constant = head.detach()
     constant = constant.masked_fill(constant == -torch.inf, 0.0)
     degrees = torch.arange(k + 1, device=scores.device)[:, None]
     log_largest_term = torch.cat([torch.zeros_like(constant[:1]), constant.cumsum(0)])
     return head, constant, tail, log_largest_term + degrees * (pivot.T * scale)
+
+
+def scaled(differences: Tensor, scale: float | Tensor) -> Tensor:
+    """Exponents from differences of scores; beyond LARGEST_EXPONENT a class is in every subset that counts."""
+    if not isinstance(scale, Tensor):
+        return (differences * scale).clamp(max=LARGEST_EXPONENT)
+    deleted = differences == -torch.inf  # whose derivative by the scale is no number
+    exponents = (torch.where(deleted, 0.0, differences) * scale).clamp(max=LARGEST_EXPONENT)
+    return torch.where(deleted, -torch.inf, exponents)
 
 
 def smallest_finite(head_scores: Tensor) -> Tensor:
@@ -138,23 +158,38 @@ def add_head(tail_sigmas: Tensor, decays: Tensor, live: Tensor | None = None) ->
     return polynomials
 
 
-def log_add_head(log_tail_sigmas: Tensor, head: Tensor, live: Tensor) -> Tensor:
-    """The last of `add_head`, in logarithms: `live` holds zeros that carry the derivatives."""
-    k, log_sigmas = len(head), log_tail_sigmas
+def log_add_head(log_tail_sigmas: Tensor, head: Tensor, live: Tensor) -> list[Tensor]:
+    """`add_head` in logarithms: `live` (k, N) holds zeros that carry the derivatives, -inf for a class of -inf."""
+    k, log_polynomials = len(head), [log_tail_sigmas]
     beyond = torch.cat([head, torch.zeros_like(head)])
     for i in reversed(range(k)):
-        terms = beyond[i + 1 : i + 1 + k] - head[i] + log_sigmas[1:], live[i] + log_sigmas[:-1]
-        log_sigmas = torch.cat([log_sigmas[:1], divide_and_conquer.log_sum_exp(torch.stack(terms, -1))])
-    return log_sigmas
+        last = log_polynomials[-1]
+        terms = beyond[i + 1 : i + 1 + k] - head[i] + last[1:], live[i] + last[:-1]
+        log_polynomials.append(torch.cat([last[:1], divide_and_conquer.log_sum_exp(torch.stack(terms, -1))]))
+    return log_polynomials
+
+
+def log_add_below(head: Tensor, live: Tensor) -> list[Tensor]:
+    """Logarithms of the scaled polynomials of nothing, of t_1, of t_1 and t_2, ..., of the whole head, (k + 1, N) each.
+
+    The other way round than `log_add_head`: class i is the smallest so far, S_j <- S_j + exp(t_i - t_j) S_{j-1}.
+    """
+    nothing = torch.full_like(head, -torch.inf)
+    log_polynomials = [torch.cat([torch.zeros_like(head[:1]), nothing])]
+    for i in range(len(head)):
+        last = log_polynomials[-1]
+        terms = last[1:], live[i] + (head[i] - head).clamp(max=0.0) + last[:-1]
+        log_polynomials.append(torch.cat([last[:1], divide_and_conquer.log_sum_exp(torch.stack(terms, -1))]))
+    return log_polynomials
 
 
 def product_tree(u: Tensor, k: int) -> Tensor:
     """Coefficients 0..k of Π_i (1 + u_i X), shape (N, k + 1), by a tree of truncated products of positive numbers."""
     polynomials = torch.stack([torch.ones_like(u), u], 2)  # (N, n, 2)
     while polynomials.shape[1] > 1:
-        half, odd = divmod(polynomials.shape[1], 2)
+        half = polynomials.shape[1] // 2
         product = multiply(polynomials[:, :half], polynomials[:, half : 2 * half], k)
-        if odd:
+        if polynomials.shape[1] % 2:
             last = polynomials[:, -1:]
             last = torch.nn.functional.pad(last, (0, product.shape[2] - last.shape[2]))
             product = torch.cat([product, last], 1)

@@ -1,16 +1,20 @@
 """One Chromium for the browser tests of a worker, a page that records what went wrong on it, and one small book."""
 
+from __future__ import annotations
+
 import fcntl
 import shutil
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import nbformat
 import pytest
-from nbformat import v4
-from playwright.sync_api import Browser, Page, sync_playwright
+from browsing import PATIENCE
+
+if TYPE_CHECKING:  # Jupyter and Playwright are imported by the fixtures: collecting the tests stays fast
+    from nbformat import NotebookNode
+    from playwright.sync_api import Browser, Page
 
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 FLAGS = [
@@ -33,6 +37,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def chromium() -> Iterator[Browser]:
     if not Path(CHROMIUM).exists():
         pytest.skip("chromium is missing: on Debian, apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
@@ -66,6 +72,7 @@ class Watched:
 @pytest.fixture
 def watched(chromium: Browser) -> Iterator[Watched]:
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(PATIENCE)
     yield Watched(context.new_page())
     context.close()
 
@@ -87,8 +94,7 @@ def book(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "html").exists():
             write_small_chapters(folder / "notebooks")
-            sys.path.insert(0, str(ROOT / "scripts"))
-            from build_book import main
+            from smooth_topk.study.book.build import main
 
             assert main(["--notebooks", str(folder / "notebooks"), "--output", str(folder / "html")]) == 0
     return folder / "html"
@@ -99,7 +105,10 @@ STATE = "application/vnd.jupyter.widget-state+json"
 
 
 def write_small_chapters(folder: Path) -> None:
-    """Two executed notebooks as run_study.py leaves them: maths, links, a slider and an explorer."""
+    """Two executed notebooks as run_study.py leaves them: maths, links, checks, a figure that moves and an explorer."""
+    import nbformat
+    from nbformat import v4
+
     folder.mkdir(parents=True)
     first = v4.new_notebook(
         cells=[
@@ -109,7 +118,10 @@ def write_small_chapters(folder: Path) -> None:
                 "$$\nL = \\tau \\log \\sum_i e^{s_i/\\tau}\n$$\n\n"
                 "Next: [2](02_smoothing_with_tau.ipynb). [Notation](../book/notation.md)."
             ),
-            v4.new_code_cell("slider", outputs=[widget_output("a", "FloatLogSlider()")]),
+            v4.new_code_cell("# Two and two are four.\nassert 2 + 2 == 4"),
+            v4.new_markdown_cell("Space between the figures, so that the second is far below.\n\n" + 60 * "- line\n"),
+            v4.new_markdown_cell("Move it.\n\n**Figure.** The line is as steep as $\\tau$."),
+            v4.new_code_cell("controls.explore(draw, tau=1.0)", outputs=[live_output()]),
         ]
     )
     second = v4.new_notebook(
@@ -132,6 +144,26 @@ def write_small_chapters(folder: Path) -> None:
         nbformat.write(notebook, folder / f"{name}.ipynb")
 
 
-def widget_output(model: str, text: str) -> nbformat.NotebookNode:
+def live_output() -> NotebookNode:
+    """The output of a cell with `controls.explore` as the study records it: tau, a stepper and a choice."""
+    from nbformat import v4
+
+    from smooth_topk.study.chapters import controls, frames
+
+    def draw(ax, tau, step, colour):
+        ax.plot([0, 1], [0, tau], color=colour)
+        ax.set(xlim=(0, 1), ylim=(0, 10), title=f"step {step}")
+
+    choices = controls.widgets.Dropdown(options=["black", "red"], description="colour")
+    step = controls.widgets.IntSlider(value=1, min=0, max=3, description="step i")
+    view = controls.explore(draw, tau=1.0, step=step, colour=choices)
+    bundle, metadata = view._repr_mimebundle_()
+    bundle[frames.MIME] = frames.record(view.sliders, view.parts, view.size, most=400)
+    return v4.new_output("display_data", data=bundle, metadata=metadata)
+
+
+def widget_output(model: str, text: str) -> NotebookNode:
+    from nbformat import v4
+
     view = {"model_id": model, "version_major": 2, "version_minor": 0}
     return v4.new_output("display_data", data={"text/plain": text, WIDGET: view})

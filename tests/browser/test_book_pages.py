@@ -1,13 +1,19 @@
 """The built book as a reader opens it: by double click, from a folder, without a network."""
 
+from __future__ import annotations
+
 import re
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from playwright.sync_api import Page, expect
+from browsing import expect
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 pytestmark = pytest.mark.slow
 CURVE = ".tau-explorer .curve.smooth"
@@ -89,16 +95,31 @@ def test_every_chapter_says_which_profile_machine_and_date_made_its_outputs(book
 
 def test_maths_is_typeset(book, watched):
     page = settled(watched.page, book / "chapters" / "00_start_here.html")
-    expect(page.locator("article mjx-container")).to_have_count(2)
+    expect(page.locator("article mjx-container")).to_have_count(3)
     assert "\\tau" not in page.locator("article").inner_text()
 
 
-def test_a_slider_without_a_kernel_leaves_a_sentence_and_an_explorer_stays_alive(book, watched):
-    page = settled(watched.page, book / "chapters" / "00_start_here.html")
-    expect(page.locator("article")).to_contain_text("Open this chapter in JupyterLab")
-    page = settled(page, book / "chapters" / "02_smoothing_with_tau.html")
+def test_the_explorer_of_a_chapter_keeps_its_values_without_a_kernel(book, watched):
+    page = settled(watched.page, book / "chapters" / "02_smoothing_with_tau.html")
     expect(page.locator(TAU)).to_have_attribute("aria-valuetext", "tau 0.1")
     expect(page.locator(".tau-explorer .score")).to_have_count(4)
+
+
+def test_a_check_is_one_quiet_line_that_opens_to_its_assertion(book, watched):
+    page = settled(watched.page, book / "chapters" / "00_start_here.html")
+    check = page.locator("details", has_text="✓ checked: Two and two are four.")
+    assertion = check.get_by_text("assert 2 + 2 == 4")
+    expect(assertion).to_be_hidden()
+    check.locator("summary").click()
+    expect(assertion).to_be_visible()
+
+
+def test_a_figure_has_a_number_and_its_caption_stands_below_it(book, watched):
+    page = settled(watched.page, book / "chapters" / "00_start_here.html")
+    caption = page.locator(".figure-caption")
+    expect(caption).to_contain_text("Figure 0.1. The line is as steep as")
+    assert caption.bounding_box()["y"] > page.locator(".live-figure svg").bounding_box()["y"]
+    expect(page.get_by_text("as steep as")).to_have_count(1)
 
 
 def test_the_curve_moves_when_the_tau_slider_is_moved_by_keyboard(book, watched):
@@ -150,10 +171,128 @@ def test_a_bar_is_moved_by_keyboard_and_keeps_the_focus(book, watched):
 
 def test_the_presets_show_the_limits(book, watched):
     page = settled(watched.page, book / "explorer.html")
-    page.get_by_role("button", name="Cross-entropy").click()
+    page.get_by_role("button", name="Cross-entropy: k = 1").click()
     expect(page.locator(".tau-explorer .summary")).to_contain_text("smooth 5.09 · hard 4.6 · cross-entropy 5.09")
     page.get_by_role("button", name="Start again").click()
     expect(page.locator(TAU)).to_have_attribute("aria-valuetext", "tau 1")
+
+
+def test_the_imagenet_preset_has_its_temperature(book, watched):
+    page = settled(watched.page, book / "explorer.html")
+    page.get_by_role("button", name="ImageNet").click()
+    expect(page.locator(TAU)).to_have_attribute("aria-valuetext", "tau 0.1")
+
+
+def test_the_address_carries_the_state(book, watched, chromium):
+    page = settled(watched.page, book / "explorer.html")
+    page.get_by_role("button", name="Nearly hard").click()
+    page.locator(".tau-explorer .score").nth(2).focus()
+    page.keyboard.press("PageUp")
+    page.wait_for_url("**/explorer.html#tau=0.001&k=5&margin=1&label=8&scores=3.2,6.1,-0.4,*")
+    another = chromium.new_page()
+    settled(another, book / "explorer.html")
+    another.goto(page.url)
+    expect(another.locator(TAU)).to_have_attribute("aria-valuetext", "tau 0.001")
+    expect(another.locator(".tau-explorer .score").nth(2)).to_have_attribute("aria-valuenow", "-0.4")
+    another.close()
+
+
+def test_a_broken_address_is_not_believed(book, watched):
+    page = watched.page
+    page.goto((book / "explorer.html").as_uri() + "#tau=-1&k=77&margin=x&scores=1,two,3&label=3")
+    expect(page.locator(TAU)).to_have_attribute("aria-valuetext", "tau 1")
+    expect(page.locator(".tau-explorer select[name=label]")).to_have_value("3")
+    watched.assert_clean()
+
+
+def test_the_link_is_copied(book, chromium):
+    context = chromium.new_context()
+    page = settled(context.new_page(), book / "explorer.html")
+    page.evaluate("() => { navigator.clipboard.writeText = async (text) => { window.copied = text; }; }")
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.get_by_role("button", name="Copied")).to_have_count(1)
+    assert page.evaluate("() => window.copied").endswith(
+        "explorer.html#tau=1&k=5&margin=1&label=8&scores=3.2,6.1,-1.4,4.5,0.6,2.4,5,-2.6,1.5,-0.5"
+    )
+    context.close()
+
+
+def test_a_pinned_state_stays_while_another_moves(book, watched):
+    page = settled(watched.page, book / "explorer.html")
+    ghost, curve = page.locator(".tau-explorer path.ghost"), page.locator(CURVE)
+    expect(ghost).to_have_count(0)
+    page.get_by_role("button", name="Pin this state").click()
+    pinned = curve.get_attribute("d")
+    page.get_by_role("button", name="Nearly hard").click()
+    expect(curve).not_to_have_attribute("d", pinned)
+    expect(ghost).to_have_count(1)
+    expect(page.locator(".tau-explorer .summary")).to_contain_text("pinned, τ = 1, k = 5, α = 1")
+    page.get_by_role("button", name="Unpin").click()
+    expect(ghost).to_have_count(0)
+
+
+def test_the_formula_shows_the_numbers_of_the_moment(book, watched):
+    page = settled(watched.page, book / "explorer.html")
+    rows = page.locator(".tau-explorer table.formula tr")
+    # The true score is 1.5, and the fifth largest of the others is 2.4.
+    expect(rows.nth(0)).to_contain_text("= 1 + (2.4 − 1.5) / 5= 1.18")
+    expect(rows.nth(1)).to_contain_text("= 1 · softplus(1.18 + (−0.0931))= 1.38")
+    page.get_by_role("button", name="ImageNet").click()
+    expect(rows.nth(1)).to_contain_text("= 0.1 · softplus(11.8 + ")
+
+
+def test_the_log_scale_shows_derivatives_that_are_too_small_to_see(book, watched):
+    page = settled(watched.page, book / "explorer.html")
+    page.get_by_role("button", name="ImageNet").click()
+    heights = "() => [...document.querySelectorAll('.gradient .fill.smooth')].map((bar) => bar.height.baseVal.value)"
+    page.wait_for_function(f"() => Math.min(...({heights})()) <= 1")
+    page.get_by_role("button", name="log scale").click()
+    expect(page.get_by_role("button", name="log scale")).to_have_attribute("aria-pressed", "true")
+    assert sum(height > 10 for height in page.evaluate(heights)) >= 5
+
+
+@pytest.mark.parametrize(
+    ("loss", "moved"), [("on the hard loss", 2), ("on the smooth loss", 10), ("on cross-entropy", 10)]
+)
+def test_a_gradient_step_moves_the_scores_its_loss_looks_at(book, watched, loss, moved):
+    page = settled(watched.page, book / "explorer.html")
+    values = "() => [...document.querySelectorAll('.tau-explorer .score')].map((bar) => Number(bar.ariaValueNow))"
+    before = page.evaluate(values)
+    page.get_by_role("button", name=loss).click()
+    redraw(page)
+    after = page.evaluate(values)
+    assert sum(a != b for a, b in zip(before, after, strict=True)) == moved
+    assert after[8] > before[8]  # the true class rises
+    expect(page.locator(".tau-explorer .taken")).to_contain_text("1 step taken")
+
+
+def test_the_k_th_score_means_the_same_in_every_panel(book, watched):
+    page = settled(watched.page, book / "explorer.html")
+    expect(page.locator(".tau-explorer text", has_text="k-th other score 2.4")).to_have_count(2)
+    expect(page.locator(".tau-explorer text", has_text="k-th")).to_have_count(2)
+
+
+def test_on_a_phone_the_controls_stay_in_sight_and_every_target_is_large_enough(book, chromium, screenshots):
+    context = chromium.new_context(viewport=PHONE, has_touch=True)
+    page = settled(context.new_page(), book / "explorer.html")
+    redraw(page)
+    page.get_by_role("img", name="Top-5 probabilities").scroll_into_view_if_needed()
+    redraw(page)
+    box = page.locator(TAU).bounding_box()
+    header = page.locator(".bd-header-article").bounding_box()
+    assert header["y"] + header["height"] - 1 <= box["y"] < 300
+    page.screenshot(path=screenshots / "explorer-phone.png")
+    targets = page.locator(".tau-explorer :is(button, input, select):visible")
+    assert targets.count() >= 25
+    for target in targets.all():
+        box = target.bounding_box()
+        assert min(box["width"], box["height"]) >= 44, target.evaluate("(node) => node.outerHTML")
+    curve = page.locator(CURVE)
+    before = curve.get_attribute("d")
+    place = page.locator(TAU).bounding_box()
+    page.touchscreen.tap(place["x"] + 20, place["y"] + 22)
+    expect(curve).not_to_have_attribute("d", before)
+    context.close()
 
 
 def test_every_control_of_the_explorer_has_a_name_and_the_result_is_announced(book, watched):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from smooth_topk import hard_topk_loss, smooth_topk_loss, topk_probabilities
-from smooth_topk.study.tau_explorer import JAVASCRIPT
+from smooth_topk.study.chapters.tau_explorer import JAVASCRIPT
 
 # Both sides work in float64; scores of 10 divided by tau = 1e-4 are 1e5, whose last digit is worth 1e-11.
 TOLERANCE = 1e-9
@@ -28,6 +28,8 @@ async ([source, cases]) => {
     gradient: explorer.smoothTopKGradient(scores, label, {k, tau, margin}),
     hard: [explorer.hardTopKLoss(scores, label, {k, margin})],
     cross: [explorer.crossEntropy(scores, label)],
+    crossGradient: explorer.crossEntropyGradient(scores, label),
+    stepped: explorer.descend("smooth", scores, label, {k, tau, margin}, {rate: 0.5, steps: 3}),
     probabilities: explorer.topKProbabilities(scores, {k, tau}),
     nonZero: [explorer.countNonZeroInFloat32(explorer.smoothTopKGradient(scores, label, {k, tau, margin}))],
   }));
@@ -49,11 +51,19 @@ def package_values(scores: list[float], label: int, k: int, tau: float, margin: 
     labels = torch.tensor([label])
     smooth = smooth_topk_loss(row, labels, k=k, tau=tau, margin=margin)
     (gradient,) = torch.autograd.grad(smooth, row)
+    cross = torch.nn.functional.cross_entropy(row, labels)
+    (cross_gradient,) = torch.autograd.grad(cross, row)
+    stepped = row
+    for _ in range(3):
+        (slope,) = torch.autograd.grad(smooth_topk_loss(stepped, labels, k=k, tau=tau, margin=margin), stepped)
+        stepped = (stepped - 0.5 * slope).detach().requires_grad_()
     return {
         "smooth": smooth.detach()[None],
         "gradient": gradient[0],
         "hard": hard_topk_loss(row, labels, k=k, margin=margin).detach()[None],
-        "cross": torch.nn.functional.cross_entropy(row, labels).detach()[None],
+        "cross": cross.detach()[None],
+        "crossGradient": cross_gradient[0],
+        "stepped": stepped.detach()[0],
         "probabilities": topk_probabilities(row, k, tau=tau).detach()[0],
     }
 

@@ -1,6 +1,7 @@
 """A notebook in JupyterLab: run all cells, move sliders in the browser, and Python and figures follow."""
 
-import json
+from __future__ import annotations
+
 import os
 import re
 import secrets
@@ -12,19 +13,22 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import nbformat
 import pytest
-from nbformat import v4
-from playwright.sync_api import Page, expect
+from browsing import expect
 
-pytestmark = pytest.mark.slow
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jupyterlab")]
 ROOT = Path(__file__).parents[2]
 CHAPTER = "00_start_here"
 START = 120_000  # milliseconds until a kernel has started and imported torch on a busy machine
+PICTURE = ".jp-OutputArea-output svg.explorer-picture"
 CELLS = [
     """
-from smooth_topk.study.tau_explorer import TauExplorer
+from smooth_topk.study.chapters.tau_explorer import TauExplorer
 explorer = TauExplorer(tau=1.0)
 explorer
 """,
@@ -37,7 +41,7 @@ button.on_click(lambda _: setattr(explorer, "tau", 10.0))
 ipywidgets.HBox([seen, button])
 """,
     """
-from smooth_topk.study import controls
+from smooth_topk.study.chapters import controls
 controls.explore(lambda ax, tau: ax.plot([0, 1], [0, tau]), tau=0.1)
 """,
 ]
@@ -46,17 +50,17 @@ controls.explore(lambda ax, tau: ax.plot([0, 1], [0, tau]), tau=0.1)
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """JupyterLab in an empty home, on a free port, with a small notebook and a chapter; gives the address of both."""
+    import nbformat
+    from nbformat import v4
+
     tmp_path = tmp_path_factory.mktemp("lab")
-    shutil.copy(ROOT / "notebooks" / f"{CHAPTER}.ipynb", tmp_path)
+    for name in (f"{CHAPTER}.ipynb", f"{CHAPTER}.py", "jupytext.toml"):
+        shutil.copy(ROOT / "notebooks" / name, tmp_path)
     notebook = v4.new_notebook(cells=[v4.new_code_cell(source.strip()) for source in CELLS])
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(notebook, tmp_path / "small.ipynb")
-    settings = tmp_path / "settings" / "@jupyterlab" / "apputils-extension"
-    settings.mkdir(parents=True)
-    (settings / "notification.jupyterlab-settings").write_text(
-        json.dumps({"fetchNews": "false", "checkForUpdates": False})
-    )
     folders = {
+        "JUPYTER_CONFIG_PATH": ROOT / "scripts" / "jupyter",  # as lab.sh has it
         "HOME": tmp_path,
         "JUPYTER_CONFIG_DIR": tmp_path / "config",
         "JUPYTER_DATA_DIR": tmp_path / "share",
@@ -113,20 +117,39 @@ def run_all(lab: str, name: str, watched) -> Page:
 
 
 def move_slider_and_see_the_picture_change(page: Page) -> None:
-    """Moves the first slider of ipywidgets; the picture of `controls.explore` lies in an image widget."""
-    picture = page.locator(".jp-OutputArea-output img.widget-image").last
+    """Moves the first slider of ipywidgets; the picture of `controls.explore` is an SVG below it."""
+    picture = page.locator(PICTURE).last
     picture.wait_for(timeout=START)
-    source = picture.get_attribute("src")
+    before = picture.inner_html()
     handle = page.locator(".jp-OutputArea-output .noUi-handle").first
     handle.focus()
     for _ in range(5):
         handle.press("ArrowRight")
-    expect(picture).not_to_have_attribute("src", source, timeout=START)
+    page.wait_for_function(
+        "([selector, before]) => [...document.querySelectorAll(selector)].at(-1).innerHTML !== before",
+        arg=[PICTURE, before],
+        timeout=START,
+    )
+
+
+def test_the_file_list_shows_chapters_without_their_twins_and_nobody_asks_about_news(lab, watched):
+    page = run_all(lab, "small", watched)
+    listed = page.locator(".jp-DirListing-itemText")
+    expect(listed.filter(has_text=f"{CHAPTER}.ipynb")).to_have_count(1)
+    expect(listed.filter(has_text=f"{CHAPTER}.py")).to_have_count(0)
+    page.locator(PICTURE).wait_for(timeout=START)
+    expect(page.get_by_text("news")).to_have_count(0)
+    expect(page.locator(".jp-Dialog")).to_have_count(0)
 
 
 def test_a_chapter_runs_and_its_tau_slider_moves_its_figure(lab, watched, screenshots):
     page = run_all(lab, CHAPTER, watched)
     move_slider_and_see_the_picture_change(page)
+    picture, sliders = page.locator(PICTURE).last, page.locator(".jp-OutputArea-output .noUi-handle")
+    box = picture.bounding_box()
+    assert (round(box["width"]), round(box["height"])) == (640, 380)  # its own size, not that of the cell
+    top = min(sliders.nth(place).bounding_box()["y"] for place in range(sliders.count()))
+    assert box["y"] + box["height"] - top < page.viewport_size["height"] * 0.75  # sliders and picture on one screen
     expect(page.locator('[data-mime-type="application/vnd.jupyter.stderr"]')).to_have_count(0)
     page.screenshot(path=screenshots / "jupyterlab-chapter.png")
     assert watched.external == []
@@ -137,7 +160,7 @@ def test_the_explorer_and_python_follow_each_other(lab, watched, screenshots):
     tau, curve = page.locator('.tau-explorer input[name="tau"]'), page.locator(".tau-explorer .curve.smooth")
     curve.wait_for(timeout=START)
     page.get_by_text("Python waits", exact=True).wait_for(timeout=START)
-    page.locator("img.widget-image").wait_for(timeout=START)  # the last cell is done: the focus stays where it is put
+    page.locator(PICTURE).wait_for(timeout=START)  # the last cell is done: the focus stays where it is put
 
     before = curve.get_attribute("d")
     tau.focus()

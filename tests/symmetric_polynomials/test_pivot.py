@@ -8,7 +8,7 @@ from mpmath import mp, mpf
 from reference import reference_gradient, reference_log_sigma, reference_loss, reference_marginals
 
 from smooth_topk import log_symmetric_polynomials, smooth_topk_loss, topk_probabilities
-from smooth_topk.row_loss import composed_losses
+from smooth_topk.pivot.composition import composed_losses
 from smooth_topk.symmetric_polynomials import pivot
 
 SINGLE_PRECISION = 1e-6  # a few roundings of float32

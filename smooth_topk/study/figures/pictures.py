@@ -12,7 +12,7 @@ GAP = 2  # white pixels between two pictures
 
 
 def class_pictures(images: Tensor, names: Sequence[str], *, ax: Axes | None = None) -> Axes:
-    """Draws images uint8 (classes, per class, 3, H, W) as a table of pictures, one named row a class."""
+    """Draws images uint8 (classes, per class, 3, H, W) as a table of pictures, one named row per class."""
     rows, columns, _, height, width = images.shape
     if ax is None:
         ax = new_axes(figsize=(0.75 * columns + 1.5, 0.75 * rows + 0.1))

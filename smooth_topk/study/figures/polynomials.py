@@ -1,39 +1,25 @@
 """Figures of chapter 3: subsets, the two algorithms at work, and their operation counts."""
 
-from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
-from torch import Tensor
 
 from smooth_topk.study.figures.speed import looks_of_algorithms
 from smooth_topk.study.figures.style import BLUE, DARK, GREY, bars, new_axes
+from smooth_topk.study.tables.names import algorithm_name
 
 PALE = "#e3edf7"  # BLUE as a background
-
-
-def subset_table(scores: Tensor, label: int, *, k: int, tau: float, margin: float = 1.0) -> pd.DataFrame:
-    """Returns the terms of eq. (9) for one sample: every k-subset of its classes with its share of the first sum.
-
-    Returns:
-        Columns subset (class numbers as text), share (sums to 1), with_label; the largest share first.
-    """
-    subsets = list(combinations(range(len(scores)), k))
-    with_label = torch.tensor([label in subset for subset in subsets])
-    mean = scores.double()[torch.tensor(subsets)].mean(1)
-    share = torch.softmax((mean + margin * ~with_label) / tau, 0)
-    names = ["{" + ", ".join(map(str, subset)) + "}" for subset in subsets]
-    table = pd.DataFrame({"subset": names, "share": share.numpy(), "with_label": with_label.numpy()})
-    return table.sort_values("share", ascending=False, ignore_index=True)
+Node = tuple[list, float, bool]  # of the tree: coefficients, place from left to right, whether terms were dropped
+TREE_SIZE = (8.4, 4.0)  # inches: of eight leaves, at a size that can be read on a page
 
 
 def subset_shares(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """Draws the share of each subset in the first sum of eq. (9): a table of `subset_table`."""
+    """Draws the share of each subset in the first sum of eq. (9): a table of `measure.subset_table`."""
     ax = new_axes(ax)
-    looks = {True: {"facecolor": BLUE}, False: {"facecolor": "white", "hatch": "///"}}
+    looks: dict[bool, dict[str, Any]] = {True: {"facecolor": BLUE}, False: {"facecolor": "white", "hatch": "///"}}
     for with_label, look in looks.items():
         part = table[table["with_label"] == with_label]
         bars(ax, part.index, part["share"], edgecolor=DARK, linewidth=0.8, **look)
@@ -85,9 +71,10 @@ def product_tree(e: list, k: int, *, levels: int | None = None, ax: Axes | None 
         e: the elements, best eight small integers; an odd level is padded by the polynomial 1.
         levels: how many levels of products are shown; default all.
     """
-    ax = new_axes(ax, figsize=(9.6, 4.2))
-    nodes = [([1, value], float(place), False) for place, value in enumerate(e)]
-    widest, height, levels = nodes, 0, np.inf if levels is None else levels
+    ax = new_axes(ax, figsize=TREE_SIZE)
+    nodes: list[Node] = [([1, value], float(place), False) for place, value in enumerate(e)]
+    full = int(np.ceil(np.log2(len(e))))
+    widest, height, levels = nodes, 0, full if levels is None else levels
     while True:
         for coefficients, place, dropped in nodes:
             _write_polynomial(ax, place, height, coefficients, dropped)
@@ -101,7 +88,6 @@ def product_tree(e: list, k: int, *, levels: int | None = None, ax: Axes | None 
         for number, (_, place, _) in enumerate(below):
             ax.plot([place, nodes[number // 2][1]], [height, height + 1], color=GREY, linewidth=1, zorder=0)
         height += 1
-    full = int(np.ceil(np.log2(len(e))))
     names = ["leaves", *(f"level {level}" for level in range(1, full + 1))]
     ax.set_yticks(range(full + 1), names)
     ax.set(xlim=(-0.7, max(node[1] for node in widest) + 0.7), ylim=(-0.5, full + 0.6), xticks=[])
@@ -119,10 +105,27 @@ def operation_counts(table: pd.DataFrame, *, k: int, ax: Axes | None = None) -> 
     ax = new_axes(ax)
     for name, look in looks_of_algorithms(table["algorithm"].unique()).items():
         part = table[table["algorithm"] == name]
-        ax.plot(part["n"], part["multiplications"], label=name.replace("_", " "), **look)
+        ax.plot(part["n"], part["multiplications"], label=algorithm_name(name), **look)
     n = np.array(sorted(table["n"].unique()))
     ax.plot(n, k * n, color=DARK, linewidth=1, label=f"kn, k = {k}")
     ax.set(xscale="log", yscale="log", xlabel="number of elements n", ylabel="multiplications")
+    ax.legend()
+    return ax
+
+
+def level_costs(table: pd.DataFrame, *, n: int, ax: Axes | None = None) -> Axes:
+    """Draws the multiplications of each level of the product tree, divided by kn, one line per k.
+
+    Args:
+        table: of `measure.level_cost_table`, for the same n.
+    """
+    ax = new_axes(ax)
+    looks = [(GREY, "-", "o"), (BLUE, "--", "s"), (DARK, "-.", "D")]
+    for (k, part), (colour, line, marker) in zip(table.groupby("k"), looks, strict=False):
+        share = part["multiplications"] / (k * n)
+        ax.plot(part["elements"], share, color=colour, linestyle=line, marker=marker, markersize=4, label=f"k = {k}")
+    ax.set_xscale("log", base=2)
+    ax.set(xlabel="elements m in each product of the level", ylabel="multiplications ÷ kn", ylim=(0, None))
     ax.legend()
     return ax
 
@@ -142,19 +145,19 @@ def polynomial_text(coefficients: list) -> list[str]:
     return [power if coefficient == 1 and power else f"{coefficient:g}{power}" for coefficient, power in pairs]
 
 
-def _merge(left, right, k):
+def _merge(left: Node, right: Node, k: int) -> Node:
     """The product of two nodes up to degree k, between them, and whether terms above k were dropped."""
     full = np.convolve(left[0], right[0])
     return full[: k + 1].tolist(), (left[1] + right[1]) / 2, len(full) > k + 1 or left[2] or right[2]
 
 
-def _write_polynomial(ax, place, height, coefficients, dropped):
-    """Writes a node as terms joined by plus, three terms a line; dots stand for dropped terms."""
+def _write_polynomial(ax: Axes, place: float, height: int, coefficients: list, dropped: bool) -> None:
+    """Writes a node as terms joined by plus, three terms per line; dots stand for dropped terms."""
     terms = polynomial_text(coefficients) + (["…"] if dropped else [])
     lines = [" + ".join(terms[start : start + 3]) for start in range(0, len(terms), 3)]
     box = {"boxstyle": "round,pad=0.3", "facecolor": PALE, "edgecolor": BLUE, "linewidth": 0.8}
-    ax.text(place, height, "\n+ ".join(lines), ha="center", va="center", fontsize=9, color=DARK, bbox=box)
+    ax.text(place, height, "\n+ ".join(lines), ha="center", va="center", fontsize=11, color=DARK, bbox=box)
 
 
-def _cell(i, j, colour):
+def _cell(i: int, j: int, colour: str) -> Rectangle:
     return Rectangle((i - 0.5, j - 0.5), 1, 1, facecolor=colour, edgecolor="#cccccc", linewidth=0.8)

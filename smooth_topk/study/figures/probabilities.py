@@ -1,56 +1,33 @@
 """Figures of chapter 11: probabilities over the classes."""
 
 from collections.abc import Sequence
-from itertools import combinations
 
 import numpy as np
 import pandas as pd
-import torch
 from matplotlib.axes import Axes
-from torch import Tensor
 
-from smooth_topk import topk_probabilities
-from smooth_topk.study.figures.style import BLUE, DARK, bars, new_axes
+from smooth_topk.study.figures.style import BLUE, DARK, GREY, bars, new_axes, new_panels
 
 
-def probability_table(scores: Tensor, names: Sequence[str], *, k: int) -> pd.DataFrame:
-    """Returns softmax and top-k marginals of one sample's scores (n,): columns name, softmax, marginal."""
-    marginals = topk_probabilities(scores, k)
-    return pd.DataFrame({"name": list(names), "softmax": scores.softmax(-1), "marginal": marginals})
+def membership_bars(table: pd.DataFrame, names: Sequence[str], *, ax: Axes | None = None) -> Axes:
+    """Draws how a marginal comes about: each class's bar is the stack of the shares of the k-sets that contain it.
 
-
-def crop_table(scores: Tensor, names: Sequence[str], *, k: int) -> pd.DataFrame:
-    """Returns the probabilities of each crop and their mean, for the scores (crops, n) of one image.
-
-    Returns:
-        Columns crop ("crop 1", ..., "mean"), name, softmax, marginal.
+    Args:
+        table: of `measure.membership_table`.
+        names: of the classes, from left to right.
     """
-    crops = [probability_table(row, names, k=k).assign(crop=f"crop {place}") for place, row in enumerate(scores, 1)]
-    mean = pd.DataFrame(
-        {
-            "name": list(names),
-            "softmax": scores.softmax(-1).mean(0),
-            "marginal": topk_probabilities(scores, k, crops=0),
-            "crop": "mean",
-        }
-    )
-    return pd.concat([*crops, mean], ignore_index=True)
-
-
-def membership_bars(scores: Tensor, names: Sequence[str], *, k: int, ax: Axes | None = None) -> Axes:
-    """Draws how a marginal comes about: each class's bar is the stack of the shares of the k-sets that contain it."""
     ax = new_axes(ax)
-    sets = list(combinations(range(len(scores)), k))
-    shares = torch.stack([scores[list(members)].sum() for members in sets]).softmax(0).tolist()
-    heights = np.zeros(len(scores))
-    for members, share in sorted(zip(sets, shares, strict=True), key=lambda pair: -pair[1]):
-        for index in members:
-            ax.bar(index, share, 0.7, bottom=heights[index], facecolor=BLUE, alpha=0.75, edgecolor="white")
+    heights = dict.fromkeys(names, 0.0)
+    for members, share in table[["members", "share"]].itertuples(index=False):
+        for name in members:
+            place = names.index(name)
+            ax.bar(place, share, 0.7, bottom=heights[name], facecolor=BLUE, alpha=0.75, edgecolor="white")
             if share > 0.05:
-                text = "".join(names[member] for member in members)
-                ax.text(index, heights[index] + share / 2, text, ha="center", va="center", color="white", fontsize=9)
-            heights[index] += share
-    ax.set_xticks(range(len(scores)), names)
+                middle = heights[name] + share / 2
+                ax.text(place, middle, "".join(members), ha="center", va="center", color="white", fontsize=9)
+            heights[name] += share
+    ax.set_xticks(range(len(names)), names)
+    k = len(table["members"].iloc[0])
     ax.set(xlabel="class", ylabel=f"probability of being in the set, k = {k}", ylim=(0, 1.02))
     ax.grid(axis="x", visible=False)
     return ax
@@ -62,7 +39,7 @@ def probability_bars(
     """Draws softmax beside top-k marginals for the classes with the largest marginals.
 
     Args:
-        table: columns name, softmax (sums to 1) and marginal (sums to k), one row a class.
+        table: columns name, softmax (sums to 1) and marginal (sums to k), one row per class.
         k: the size of the answer; its first k classes are left of the vertical line.
         count: number of classes shown.
         true_name: the name of the true class, which is set bold.
@@ -78,10 +55,13 @@ def probability_bars(
 
 
 def crop_bars(table: pd.DataFrame, *, k: int, axes: Sequence[Axes] | None = None) -> Sequence[Axes]:
-    """Draws softmax beside top-k marginals, one panel a crop and one for their mean: a table of `crop_table`."""
+    """Draws softmax beside top-k marginals, one panel per crop and one for their mean.
+
+    Args:
+        table: of `measure.crop_table`.
+    """
     crops = list(dict.fromkeys(table["crop"]))
-    if axes is None:
-        axes = new_axes(ncols=len(crops), sharey=True, figsize=(3.2 * len(crops), 3.2))
+    axes = new_panels(axes, ncols=len(crops), sharey=True, figsize=(3.2 * len(crops), 3.2))
     for ax, crop in zip(axes, crops, strict=True):
         part = table[table["crop"] == crop]
         _pairs(ax, part, k)
@@ -94,7 +74,7 @@ def crop_bars(table: pd.DataFrame, *, k: int, axes: Sequence[Axes] | None = None
     return axes
 
 
-def _pairs(ax, shown, k):
+def _pairs(ax: Axes, shown: pd.DataFrame, k: int) -> None:
     places = np.arange(len(shown))
     hatched = {"facecolor": "white", "edgecolor": DARK, "hatch": "//"}
     bars(ax, places - 0.2, shown["marginal"], width=0.4, color=BLUE, label=f"in the top {k} (sums to {k})")
@@ -102,3 +82,25 @@ def _pairs(ax, shown, k):
     ax.grid(axis="x", visible=False)
     ax.set_xticks(places, shown["name"].astype(str))
     ax.set(ylabel="probability", ylim=(0, 1.05), yticks=(0, 0.25, 0.5, 0.75, 1))
+
+
+def plausible_names(table: pd.DataFrame, *, k: int = 5, ax: Axes | None = None) -> Axes:
+    """Draws the most probable names of one picture as bars, the first k in blue and the true one with its name in bold.
+
+    Args:
+        table: columns name, probability and true (whether it is the label), the most probable first.
+    """
+    ax = new_axes(ax)
+    places = np.arange(len(table))
+    colours = [BLUE if place < k else GREY for place in places]
+    ax.barh(places, 100 * table["probability"], color=colours, height=0.72)
+    for place, (share, true) in enumerate(zip(table["probability"], table["true"], strict=True)):
+        ax.text(100 * share + 0.8, place, f"{share:.0%}" + ("   the label" if true else ""), va="center", fontsize=9)
+    ax.set_yticks(places, table["name"])
+    for tick, true in zip(ax.get_yticklabels(), table["true"], strict=True):
+        tick.set_fontweight("bold" if true else "normal")
+    ax.axhline(k - 0.5, color=DARK, linewidth=1, linestyle=":")
+    ax.text(ax.get_xlim()[1], k - 0.56, f"an answer with k = {k}", ha="right", va="bottom", fontsize=9)
+    ax.set(xlabel="probability by softmax (%)", ylim=(len(table) - 0.5, -0.5))
+    ax.grid(axis="y", visible=False)
+    return ax

@@ -1,12 +1,16 @@
 """Figures of chapter 7: time and memory against the number of classes, time against k."""
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 
-from smooth_topk.study.figures.style import BLUE, DARK, new_axes
+from smooth_topk.study.figures.style import BLUE, DARK, GREY, LINES, new_axes, new_panels
+from smooth_topk.study.tables.names import algorithm_name
 
 # Pivot has the colour of the smooth loss it computes by default; the others are told apart by grey, line and marker.
-LOOKS = {
+LOOKS: dict[str, dict[str, Any]] = {
     "pivot": {"color": BLUE, "linestyle": "-", "marker": "o"},
     "pivot_compiled": {"color": BLUE, "linestyle": ":", "marker": "^", "markerfacecolor": "white"},
     "fused_numba": {"color": "#0b3c6f", "linestyle": "-", "marker": "*"},
@@ -16,10 +20,13 @@ LOOKS = {
     "divide_and_conquer": {"color": "#5b5b5b", "linestyle": "-.", "marker": "D"},
     "divide_and_conquer_autograd": {"color": "#9a9a9a", "linestyle": "-.", "marker": "d"},
 }
-OTHER_MARKERS = "Ph*X<>"
+OTHER_MARKERS = "oD^sPv"
+OTHER_COLOURS = ("#6a4fa0", "#2f7f5f", "#b58900", "#8c2d4f", DARK, GREY)
 
 
-def speed_figure(times: pd.DataFrame, *, baseline: str | None = None, axes: tuple[Axes, Axes] | None = None):
+def speed_figure(
+    times: pd.DataFrame, *, baseline: str | None = None, axes: Sequence[Axes] | None = None
+) -> tuple[Axes, Axes]:
     """Draws time, and its ratio to a baseline, against the number of classes, both on log scales.
 
     Args:
@@ -31,7 +38,7 @@ def speed_figure(times: pd.DataFrame, *, baseline: str | None = None, axes: tupl
     Returns:
         The axes of the times and those of the ratios.
     """
-    left, right = axes or new_axes(ncols=2, figsize=(9.6, 3.8))
+    left, right = new_panels(axes, ncols=2, figsize=(9.6, 3.8))
     baseline = baseline or times["algorithm"].iloc[0]
     times, unit = _per_sample(_undisturbed(times, baseline))
     medians = times.groupby(["algorithm", "n"], sort=False)["seconds"].median().unstack("algorithm").sort_index()
@@ -40,11 +47,13 @@ def speed_figure(times: pd.DataFrame, *, baseline: str | None = None, axes: tupl
     looks = looks_of_algorithms(times["algorithm"].unique())
     for name, look in looks.items():
         seconds = medians[name].dropna()
-        left.plot(seconds.index, seconds, label=name.replace("_", " "), **look)
+        left.plot(seconds.index, seconds, label=algorithm_name(name), **look)
         ratio = (medians[name] / medians[baseline]).dropna()
         right.plot(ratio.index, ratio, **look)
     left.set(xscale="log", yscale="log", xlabel="number of classes n", ylabel=f"{unit} (s)")
-    right.set(xscale="log", yscale="log", xlabel="number of classes n", ylabel=f"time ÷ {baseline.replace('_', ' ')}")
+    right.set(
+        xscale="log", yscale="log", xlabel="number of classes n", ylabel=f"time ÷ that of {algorithm_name(baseline)}"
+    )
     left.legend()
     return left, right
 
@@ -60,7 +69,7 @@ def k_sweep_figure(times: pd.DataFrame, ax: Axes | None = None) -> Axes:
     medians = times.groupby(["algorithm", "k"], sort=False)["seconds"].median().unstack("algorithm").sort_index()
     for name, look in looks_of_algorithms(times["algorithm"].unique()).items():
         seconds = medians[name].dropna()
-        ax.plot(seconds.index, 1e6 * seconds, label=name.replace("_", " "), **look)
+        ax.plot(seconds.index, 1e6 * seconds, label=algorithm_name(name), **look)
     ax.set(xscale="log", yscale="log", xlabel="k", ylabel=f"{unit} (µs)")
     ax.legend()
     return ax
@@ -76,7 +85,7 @@ def memory_figure(memory: pd.DataFrame, ax: Axes | None = None) -> Axes:
     multiples = memory.assign(multiple=memory["peak_bytes"] / (4 * memory["batch"] * memory["n"]))
     for name, look in looks_of_algorithms(memory["algorithm"].unique()).items():
         part = multiples[multiples["algorithm"] == name].sort_values("n")
-        ax.plot(part["n"], part["multiple"], label=name.replace("_", " "), **look)
+        ax.plot(part["n"], part["multiple"], label=algorithm_name(name), **look)
     ax.set(xscale="log", yscale="log", xlabel="number of classes n", ylabel="peak memory ÷ scores")
     ax.legend()
     return ax
@@ -90,14 +99,18 @@ def _undisturbed(times: pd.DataFrame, baseline: str) -> pd.DataFrame:
 def _per_sample(times: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     if "batch" not in times:
         return times, "time"
-    return times.assign(seconds=times["seconds"] / times["batch"]), "time a sample"
+    return times.assign(seconds=times["seconds"] / times["batch"]), "time per sample"
 
 
-def looks_of_algorithms(names) -> dict[str, dict]:
+def looks_of_algorithms(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Returns the keywords of Axes.plot for each algorithm; the same name looks the same in every figure."""
     unknown = [name for name in names if name not in LOOKS]
     spare = {
-        name: {"color": f"C{1 + place}", "linestyle": "-", "marker": OTHER_MARKERS[place % len(OTHER_MARKERS)]}
+        name: {
+            "color": OTHER_COLOURS[place % len(OTHER_COLOURS)],
+            "linestyle": LINES[place % len(LINES)],
+            "marker": OTHER_MARKERS[place % len(OTHER_MARKERS)],
+        }
         for place, name in enumerate(unknown)
     }
     return {name: LOOKS.get(name) or spare[name] for name in names}

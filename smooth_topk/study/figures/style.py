@@ -4,14 +4,25 @@ Cross-entropy is dark and dashed, the smooth loss blue, the hard loss brown and 
 scale; the paper's values are hollow markers, ours filled. Lines and markers tell them apart without colour too.
 """
 
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+import matplotlib.style
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import ListedColormap, LogNorm
+from matplotlib.typing import ColorType
+from numpy.typing import ArrayLike
 
+STYLE_FILE = Path(__file__).with_name("book.mplstyle")
 DARK, BLUE, BROWN, GREY = "#222222", "#1f6fb4", "#a3541a", "#8a8a8a"
+LINES = ("-", "--", "-.", ":")  # of several curves of one colour
 LOOKS = {
     "cross_entropy": {"color": DARK, "linestyle": "--", "marker": "s"},
     "smooth": {"color": BLUE, "linestyle": "-", "marker": "o"},
@@ -22,7 +33,7 @@ TAU_MAP = ListedColormap(mpl.colormaps["viridis"].resampled(256)(range(225)), na
 TAU_NORM = LogNorm(1e-4, 1e2, clip=True)
 
 
-def look_of_loss(loss: str, *, paper: bool = False) -> dict:
+def look_of_loss(loss: str, *, paper: bool = False) -> dict[str, Any]:
     """Returns the keywords of Axes.plot for a loss: "cross_entropy", "smooth" or "hard", or a name such as CE, L_{5,1}.
 
     Args:
@@ -32,31 +43,35 @@ def look_of_loss(loss: str, *, paper: bool = False) -> dict:
     kind = {"C": "cross_entropy", "L": "smooth", "l": "hard"}.get(loss[:1]) if loss not in LOOKS else loss
     if kind is None:
         raise ValueError(f"A loss is cross_entropy, smooth or hard, or CE, L_{{k,tau}} or l_k, got {loss!r}.")
-    look = dict(LOOKS[kind])
+    look: dict[str, Any] = dict(LOOKS[kind])
     return look | {"markerfacecolor": "white", "linewidth": 1.0, "alpha": 0.85} if paper else look
 
 
-def tau_colour(tau: float):
+def tau_colour(tau: float) -> ColorType:
     """Returns the colour of a temperature; that of tau = 0 is the hard loss's."""
     return BROWN if tau == 0 else TAU_MAP(TAU_NORM(tau))
 
 
-def show_tau_scale(ax: Axes) -> None:
-    """Puts the colour scale of tau beside a figure with too many curves for a legend."""
-    ax.figure.colorbar(mpl.cm.ScalarMappable(TAU_NORM, TAU_MAP), ax=ax, label="τ")
-
-
-def new_axes(ax: Axes | None = None, **options) -> Axes:
+def new_axes(ax: Axes | None = None, *, figsize: tuple[float, float] | None = None) -> Axes:
     """Returns the axes given, or those of a new figure."""
-    return plt.subplots(**options)[1] if ax is None else ax
+    return plt.subplots(figsize=figsize)[1] if ax is None else ax
 
 
-def bars(ax: Axes, places, heights, *, width: float = 0.8, **look) -> None:
+def new_panels(axes: Sequence[Axes] | None = None, **options: Any) -> Sequence[Axes]:
+    """Returns the axes given, or those of a new figure with several panels in a row or a column.
+
+    Args:
+        options: of plt.subplots, such as ncols=2.
+    """
+    return list(np.ravel(plt.subplots(squeeze=False, **options)[1])) if axes is None else axes
+
+
+def bars(ax: Axes, places: ArrayLike, heights: ArrayLike, *, width: float = 0.8, **look: Any) -> None:
     """Draws bars from zero as one object. Axes.bar makes one of each, too slow for a slider."""
-    places, heights = np.asarray(places, float), np.asarray(heights, float)
-    left, right, zero = places - width / 2, places + width / 2, np.zeros_like(heights)
-    corners = np.stack([left, zero, left, heights, right, heights, right, zero], axis=1).reshape(-1, 4, 2)
-    ax.add_collection(PolyCollection(corners, **look))
+    x, y = np.asarray(places, float), np.asarray(heights, float)
+    left, right, zero = x - width / 2, x + width / 2, np.zeros_like(y)
+    corners = np.stack([left, zero, left, y, right, y, right, zero], axis=1).reshape(-1, 4, 2)
+    ax.add_collection(PolyCollection(list(corners), **look))
     ax.autoscale_view()
 
 
@@ -69,3 +84,17 @@ def maths(name: str) -> str:
     """
     head, space, tail = name.replace("→", r"\to ").partition(" margin")
     return f"${head}${space}{tail}" if "_" in head else name
+
+
+def use_style() -> None:
+    """Applies `book.mplstyle`; inside a notebook, figures become sharp on dense screens too."""
+    mpl.style.use(STYLE_FILE)
+    pd.set_option("display.max_colwidth", None)  # a cell of a table is never cut short
+    if importlib.util.find_spec("IPython") is None:
+        return
+    from IPython import get_ipython
+
+    if get_ipython() is not None:
+        from matplotlib_inline.backend_inline import set_matplotlib_formats
+
+        set_matplotlib_formats("retina")

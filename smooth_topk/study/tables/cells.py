@@ -1,10 +1,14 @@
-"""One cell of a table: several runs that differ in their seed only become mean (std, number of seeds)."""
+"""One cell of a table: several runs that differ in their seed only become mean (std).
 
-from dataclasses import fields
+The number of seeds stands in the heading of a table, once, and not in every cell.
+"""
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
 
 import pandas as pd
 
-from smooth_topk.study.run_config import RunConfig
+from smooth_topk.study.experiments.run_config import RunConfig
 
 NOT_RUN = "not run"
 NOT_IN_PAPER = "not in the paper"
@@ -14,6 +18,11 @@ FIELDS = [field.name for field in fields(RunConfig)]
 def finished(runs: pd.DataFrame) -> pd.DataFrame:
     """Returns the runs that may enter a mean: a diverged run has no accuracy to average."""
     return runs[runs["status"] == "finished"] if "status" in runs else runs
+
+
+def of_grouping(runs: pd.DataFrame, grouping: str) -> pd.DataFrame:
+    """Returns the runs with noise of one grouping, and those without noise, which both groupings share."""
+    return runs[(runs["noise_grouping"] == grouping) | (runs["noise_level"] == 0)]
 
 
 def loss_names(runs: pd.DataFrame) -> pd.Series:
@@ -29,27 +38,47 @@ def configs_of(runs: pd.DataFrame) -> list[RunConfig]:
 
 
 def mean_and_std(runs: pd.DataFrame, metric: str, *, scale: float = 100.0) -> str:
-    """Returns one cell such as `62.41 (0.31), 3 seeds`, with what else became of a seed, such as `1 diverged`.
+    """Returns one cell such as `62.41 (0.31)`, with what else became of a seed, such as `1 diverged`.
 
     Args:
         runs: rows of runs.csv that share every setting but the seed; a mean over anything else is refused.
-        metric: the column to average.
-        scale: 100 turns shares into percent.
+        metric: the column to average, a share, which becomes percent.
     """
     if runs.empty:
         return NOT_RUN
     refuse_mixture(runs)
-    values = scale * finished(runs)[metric].dropna().astype(float)
+    values = 100 * finished(runs)[metric].dropna().astype(float)
     others = runs.loc[runs["status"] != "finished", "status"] if "status" in runs else pd.Series(dtype=object)
     parts = [_mean(values)] if len(values) else []
     parts += [f"{count} {status}" for status, count in others.value_counts().items()]
     return ", ".join(parts) or NOT_RUN
 
 
+def seeds_text(runs: pd.DataFrame) -> str:
+    """Returns how many seeds the settings of some runs have, for a heading: `5 seeds`, `1 to 3 seeds` or `not run`."""
+    settings: dict[RunConfig, set[int]] = {}
+    for config in configs_of(finished(runs)):
+        settings.setdefault(replace(config, seed=0), set()).add(config.seed)
+    return count_text([len(seeds) for seeds in settings.values()])
+
+
+def count_text(counts: Sequence[int]) -> str:
+    """Returns numbers of seeds in words: `1 seed`, `5 seeds`, `2 to 5 seeds`, or `not run` where there are none.
+
+    Example:
+        >>> count_text([2, 5, 5])
+        '2 to 5 seeds'
+    """
+    if not len(counts):
+        return NOT_RUN
+    low, high = min(counts), max(counts)
+    if low < high:
+        return f"{low} to {high} seeds"
+    return "1 seed" if low == 1 else f"{low} seeds"
+
+
 def _mean(values: pd.Series) -> str:
-    if len(values) == 1:
-        return f"{values.iloc[0]:.2f}, 1 seed"
-    return f"{values.mean():.2f} ({values.std(ddof=1):.2f}), {len(values)} seeds"
+    return f"{values.iloc[0]:.2f}" if len(values) == 1 else f"{values.mean():.2f} ({values.std(ddof=1):.2f})"
 
 
 def refuse_mixture(runs: pd.DataFrame) -> None:
@@ -71,5 +100,5 @@ def paper_cell(table: pd.DataFrame) -> str:
     return f"{row['mean']:.2f} ({row['std']:.2f})" if "std" in row else f"{row['mean']:.2f}"
 
 
-def _is_missing(value) -> bool:
+def _is_missing(value: object) -> bool:
     return value is None or value is pd.NA or value != value

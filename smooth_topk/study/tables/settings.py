@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from smooth_topk.study.run_config import RunConfig
+from smooth_topk.study.experiments.names import data_name, network_name
+from smooth_topk.study.experiments.run_config import RunConfig
 
 COLUMNS = {"learning_rate": "rate", "weight_decay": "weight decay", "batch_size": "batch", "epochs": "epochs"}
 
@@ -15,11 +16,13 @@ def settings_table(experiments: Mapping[str, Sequence[RunConfig]]) -> pd.DataFra
     Args:
         experiments: runs by the name of their experiment; the first run of a loss speaks for the others.
     """
-    rows = {}
+    rows: dict[tuple[str, str], dict[str, str]] = {}
     for name, runs in experiments.items():
         for run in runs:
             values = {heading: f"{getattr(run, field):g}" for field, heading in COLUMNS.items()}
-            rows.setdefault((name, run.loss_name), {"network": run.model} | values)
+            rows.setdefault(
+                (name, run.loss_name), {"data": data_name(run.dataset), "network": network_name(run.model)} | values
+            )
     table = pd.DataFrame.from_dict(rows, orient="index")
     table.index = pd.MultiIndex.from_tuples(table.index).rename(["experiment", "loss"])
     return table

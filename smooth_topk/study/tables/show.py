@@ -12,22 +12,53 @@ from smooth_topk.study.tables.cells import NOT_IN_PAPER, NOT_RUN
 LOSS = re.compile(r"\b([Ll])_(?:\{([^}]*)\}|(\d+))")
 SENTENCE = 60  # characters
 GREY = "color: #8a8a8a; font-style: italic"
+OURS_NOT_RUN = f"Ours: {NOT_RUN}."
 
 
-def show(table: pd.DataFrame) -> Styler:
-    """Returns the table for display, as the last line of a cell.
+class NotRun:
+    """The line that stands in place of a table in which nothing of ours was run."""
+
+    def __init__(self, text: str = OURS_NOT_RUN):
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return f'<p class="not-run">{escape(self.text)}</p>'
+
+
+def show(table: pd.DataFrame) -> Styler | NotRun:
+    """Returns the table for display, as the last line of a cell; one line where nothing of ours was run.
 
     Args:
         table: one of this package's tables, or any other.
     """
+    if nothing_run(table):
+        return NotRun()
     # Styles are found by this name: tables on one page need their own, and the same table must give the same bytes.
     name = hashlib.sha256(table.to_csv().encode()).hexdigest()[:8]
     styled = table.style.format(escape="html", precision=4).set_uuid(name)
     for axis, index in (("columns", table.columns), ("index", table.index)):
         styled = styled.format_index(typeset, axis=axis, level=list(range(index.nlevels)))
     if has_sentences(table):
-        styled = styled.set_table_attributes('class="sentences"')
-    return styled.map(lambda cell: GREY if cell in (NOT_RUN, NOT_IN_PAPER) else "")
+        return styled.set_table_attributes('class="sentences"').map(_grey)
+    return styled.set_properties(**{"text-align": "right"}).map(_grey)
+
+
+def nothing_run(table: pd.DataFrame) -> bool:
+    """Returns whether every cell of ours says "not run"; headings of our rows or columns begin with "ours"."""
+    columns = [column for column in table.columns if _is_ours(column)]
+    rows = [row for row in table.index if _is_ours(row)]
+    ours = table[columns] if columns else table.loc[rows] if rows else table
+    return ours.size > 0 and bool((ours == NOT_RUN).all(axis=None))
+
+
+def paper_alone(table: pd.DataFrame) -> pd.DataFrame:
+    """Returns the table without its rows or columns of ours, for a page on which nothing of ours was run."""
+    columns = [column for column in table.columns if not _is_ours(column)]
+    rows = [row for row in table.index if not _is_ours(row)]
+    return table.loc[rows, columns]
 
 
 def has_sentences(table: pd.DataFrame) -> bool:
@@ -35,11 +66,25 @@ def has_sentences(table: pd.DataFrame) -> bool:
     return any(len(cell) > SENTENCE for cell in table.to_numpy().flat if isinstance(cell, str))
 
 
-def typeset(name) -> str:
+def typeset(name: object) -> str:
     """Returns a heading as HTML, with losses in the paper's notation.
 
     Example:
         >>> typeset("L_{5,0.1} margin 0")
         '<i>L</i><sub>5,0.1</sub> margin 0'
     """
-    return LOSS.sub(lambda found: f"<i>{found[1]}</i><sub>{found[2] or found[3]}</sub>", escape(str(name)))
+    return typeset_losses(escape(str(name)))
+
+
+def typeset_losses(html: str) -> str:
+    """Returns HTML with the losses that it names in the paper's notation, such as L_{5,1}, typeset."""
+    return LOSS.sub(lambda found: f"<i>{found[1]}</i><sub>{found[2] or found[3]}</sub>", html)
+
+
+def _is_ours(heading) -> bool:
+    parts = heading if isinstance(heading, tuple) else (heading,)
+    return any(str(part).startswith("ours") for part in parts)
+
+
+def _grey(cell) -> str:
+    return GREY if cell in (NOT_RUN, NOT_IN_PAPER) else ""

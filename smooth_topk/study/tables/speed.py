@@ -1,9 +1,12 @@
 """Tables 3, 4 and 5: time and stability of the algorithms, the paper's (Titan Xp) beside ours."""
 
+from collections.abc import Callable, Iterable
+
 import pandas as pd
 
+from smooth_topk.study.records.paper import paper_table
 from smooth_topk.study.tables.cells import NOT_IN_PAPER, NOT_RUN
-from smooth_topk.study.tables.paper import paper_table
+from smooth_topk.study.tables.names import algorithm_name
 
 # The paper's abbreviations and the names of the same algorithms here.
 NAMES = {
@@ -34,7 +37,7 @@ def speed_table(times: pd.DataFrame, direction: str) -> pd.DataFrame:
     }
     expected = dict.fromkeys(NAMES[name] for name in paper["algorithm"])
     for name in [*expected, *(name for name in dict.fromkeys(ours["algorithm"]) if name not in expected)]:
-        rows["ours", name] = _row(ours[ours["algorithm"] == name], sizes, NOT_RUN)
+        rows["ours", algorithm_name(name)] = _row(ours[ours["algorithm"] == name], sizes, NOT_RUN)
     table = pd.DataFrame.from_dict(rows, orient="index", columns=[f"n = {n:,}" for n in sizes])
     table.index = pd.MultiIndex.from_tuples(table.index).rename(["seconds", "algorithm"])
     return table
@@ -54,7 +57,7 @@ def stability_table(measured: pd.DataFrame) -> pd.DataFrame:
         names = dict.fromkeys(zip(table["algorithm"], table["dtype"], strict=True))
         for name, dtype in names or {("summation", "float32"): None, ("divide_and_conquer", "float32"): None}:
             part = table[(table["algorithm"] == name) & (table["dtype"] == dtype)]
-            rows[source, name, dtype] = [_mark(part[part["tau"] == tau], absent) for tau in taus]
+            rows[source, algorithm_name(name), dtype] = [_mark(part[part["tau"] == tau], absent) for tau in taus]
     table = pd.DataFrame.from_dict(rows, orient="index", columns=[f"τ = {tau:g}" for tau in taus])
     table.index = pd.MultiIndex.from_tuples(table.index).rename(["source", "algorithm", "precision"])
     return table
@@ -70,12 +73,14 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds:.3g}" if seconds >= 1e-4 else f"{seconds:.2e}"
 
 
-def _row(part, sizes, absent, text=seconds_text):
+def _row(
+    part: pd.DataFrame, sizes: Iterable[int], absent: str, text: Callable[[float], str] = seconds_text
+) -> list[str]:
     medians = part.groupby("n")["seconds"].median()
     return [text(medians[n]) if n in medians else absent for n in sizes]
 
 
-def _mark(part, absent):
+def _mark(part: pd.DataFrame, absent: str) -> str:
     if part.empty:
         return absent
     stable = bool(part["stable"].all())

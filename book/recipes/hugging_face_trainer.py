@@ -1,0 +1,37 @@
+"""Hugging Face: `compute_loss_func` of the Trainer, and top-5 as the metric that chooses the best model."""
+
+import tempfile
+
+import torch
+from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClassification
+
+from smooth_topk import smooth_topk_loss, topk_accuracy
+
+
+def compute_loss(outputs, labels, num_items_in_batch=None):
+    return smooth_topk_loss(outputs.logits, labels, k=5, tau=1.0)
+
+
+def compute_metrics(prediction):
+    scores, labels = torch.as_tensor(prediction.predictions), torch.as_tensor(prediction.label_ids)
+    return {"top5": topk_accuracy(scores, labels, k=5).item()}
+
+
+torch.manual_seed(0)
+size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+network = ViTForImageClassification(ViTConfig(image_size=32, patch_size=16, num_labels=20, **size))
+data = [{"pixel_values": torch.randn(3, 32, 32), "labels": torch.tensor(index % 20)} for index in range(64)]
+with tempfile.TemporaryDirectory() as folder:
+    arguments = TrainingArguments(
+        folder, num_train_epochs=1, per_device_train_batch_size=16, report_to=[], use_cpu=True, disable_tqdm=True
+    )
+    trainer = Trainer(
+        model=network,
+        args=arguments,
+        train_dataset=data,
+        eval_dataset=data,
+        compute_loss_func=compute_loss,
+        compute_metrics=compute_metrics,
+    )
+    trainer.train()
+    print(f"top-5 on the training images: {trainer.evaluate()['eval_top5']:.1%}")

@@ -1,0 +1,10 @@
+"""Disturbs a small grid of trainings at random and compares its records: python scripts/abuse.py --help"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from smooth_topk.study.grid.abuse import main
+
+if __name__ == "__main__":
+    sys.exit(main())

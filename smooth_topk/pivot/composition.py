@@ -1,0 +1,64 @@
+"""The loss of every row as a composition of differentiable torch functions: any order of derivative, any k.
+
+Slower than the backends, which give values and first derivatives only. The polynomials are those of
+symmetric_polynomials/pivot.py, in float64, because a derivative of a polynomial as large as C(n, k) carries the factor
+1 / C(n, k) on its way back.
+"""
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from ..reduction import row_derivatives, without_ignored
+from ..symmetric_polynomials.pivot import blocks, log_scaled_sigmas, smallest_finite
+from .margins import exponent_scale, loss_of_margin
+
+
+def is_transformed() -> bool:
+    """Whether torch.func or forward mode is at work, and may ask for more than a first derivative in reverse mode."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def composed_losses(scores: Tensor, labels: Tensor, k: int, tau: float | Tensor, margin: float) -> Tensor:
+    """Losses (N,) of scores (N, C) and labels (N,), at least float32: the values of the backends.
+
+    A temperature that is a tensor of one number is differentiated too.
+    """
+    tau = tau.double() if isinstance(tau, Tensor) else tau
+    label = labels[:, None]
+    others = scores.scatter(1, label, -torch.inf)
+    log_sigmas, _ = log_scaled_sigmas(others, k, exponent_scale(k, tau))
+    lower, upper = log_sigmas[-2:]
+    kth_score = smallest_finite(others.detach().topk(k).values)
+    empty = upper.detach() == -torch.inf  # fewer than k other classes exist: the label is always in the top k
+    log_ratio = torch.where(empty, 0.0, upper) - torch.where(empty, 0.0, lower)
+    hard_margin = margin + (kth_score - scores.gather(1, label).double())[:, 0] / k
+    losses = loss_of_margin(torch.where(empty, -torch.inf, hard_margin + tau * log_ratio), tau)
+    finite = scores.detach().amax(1) < torch.inf  # false for NaN
+    losses = losses * torch.where(finite, 1.0, torch.nan)
+    return losses.to(torch.promote_types(scores.dtype, torch.float32))
+
+
+def composed_gradient(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -> Tensor:
+    """Derivatives of `composed_losses` (N, C), themselves differentiable; in blocks of rows, to bound the memory."""
+    pieces = []
+    for part, part_labels in blocks(k, scores, labels):
+        losses, pull_back = torch.func.vjp(lambda x, y=part_labels: composed_losses(x, y, k, tau, margin), part)
+        pieces.append(pull_back(torch.ones_like(losses))[0])
+    return torch.cat(pieces)
+
+
+def differentiable_gradient(
+    scores: Tensor,
+    labels: Tensor,
+    row_weights: Tensor | None,
+    grad: Tensor,
+    reduction: str,
+    k: int,
+    tau: float,
+    margin: float,
+) -> Tensor:
+    """Derivatives of the reduced loss by the scores, times `grad`: what a backward pass returns, differentiable."""
+    grad_loss = row_derivatives(grad, row_weights, reduction, len(scores))
+    gradient = composed_gradient(scores, labels, k, tau, margin) * grad_loss[:, None]
+    return without_ignored(gradient, row_weights)

@@ -1,0 +1,35 @@
+"""What all paths share, whatever τ is: the scale of the exponents, and the end of the loss, τ log(1 + exp(m/τ))."""
+
+import math
+import sys
+
+import torch
+from torch import Tensor
+
+LARGE = 700.0  # exp(700) is still a number in float64
+
+
+def exponent_scale(k: int, tau: float | Tensor, largest: float = sys.float_info.max) -> float | Tensor:
+    """1 / (kτ), but never infinite: infinity times a difference of zero, a tie, is not a number."""
+    scale = 1 / (k * tau)
+    return scale.clamp(max=largest) if isinstance(scale, Tensor) else min(scale, largest)
+
+
+def binary_scale(k: int, tau: float, dtype: torch.dtype) -> float:
+    """log2(e) / (kτ), never infinite in the dtype: exp((s - s_[k]) / (kτ)) as a power of two, as machines do."""
+    return min(math.log2(math.e) / (k * tau), torch.finfo(dtype).max)
+
+
+def loss_of_margin(margin: Tensor, tau: float | Tensor) -> Tensor:
+    """τ log(1 + exp(m/τ)) (N,) of the smooth margin m = α + (s_[k] - s_y)/k + τ log(S_k/S_{k-1}), differentiable.
+
+    For m beyond 700 τ it is m itself, so that nothing overflows where τ is tiny.
+    """
+    far = margin.detach() > LARGE * tau
+    near = torch.where(far, 0.0, margin)
+    return torch.where(far, margin, -tau * torch.nn.functional.logsigmoid(-near / tau))
+
+
+def share_of_margin(margin: Tensor, tau: float) -> Tensor:
+    """The derivative of `loss_of_margin` by the margin."""
+    return torch.sigmoid(margin / tau)

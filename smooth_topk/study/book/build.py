@@ -1,0 +1,146 @@
+"""Builds the static book from executed notebooks.
+
+    python scripts/build_book.py                                          the chapters of runs/quick
+    python scripts/build_book.py --notebooks runs/laptop/notebooks        those of another profile
+
+The book opens from its folder or from any server, and asks no other host for anything. It is built in a temporary
+folder and takes the place of the old one when it is whole; a warning of Sphinx is an error.
+"""
+
+import argparse
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from fnmatch import fnmatch
+from pathlib import Path
+
+from smooth_topk.study.book.cost_page import write_costs
+from smooth_topk.study.book.executed_chapters import prepare_chapter
+from smooth_topk.study.book.pictures import draw_pictures
+from smooth_topk.study.book.results_page import results_page
+from smooth_topk.study.records.files import exclusive
+from smooth_topk.study.records.paths import project_root
+
+ROOT = project_root()
+BUILDING = ".building-"
+PAGES = ("*.md", "*.bib", "conf.py", "_static", "_templates", "recipes")
+CHAPTER_LINK = re.compile(r"\[(?P<text>[^\]]+)\]\(\.\./notebooks/(?P<name>\w+)\.ipynb\)")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--notebooks", type=Path, default=ROOT / "runs/quick/notebooks", help="folder of executed notebooks"
+    )
+    parser.add_argument("--output", type=Path, default=ROOT / "book/_build/html", help="folder of the book")
+    options = parser.parse_args(arguments)
+    notebooks = sorted(options.notebooks.glob("*.ipynb"))
+    if not notebooks:
+        print(f"!! {options.notebooks} holds no executed notebook: run bash scripts/study.sh first.", file=sys.stderr)
+        return 2
+    started = time.monotonic()
+    if not build(notebooks, options.output.resolve()):
+        print("!! The book was not built: Sphinx names the reasons above.", file=sys.stderr)
+        return 1
+    print(f"== The book is built ({time.monotonic() - started:.0f} s): open {options.output.resolve() / 'index.html'}")
+    return 0
+
+
+def build(notebooks: list[Path], output: Path, book: Path = ROOT / "book") -> bool:
+    """Builds the book and puts it in the place of the old one; returns whether Sphinx had no complaint.
+
+    Args:
+        notebooks: executed notebooks, the chapters.
+        output: folder of the new book.
+        book: folder of the pages, settings and results.
+    """
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        exclusive(output.parent / ".building.lock", wait=True),
+        tempfile.TemporaryDirectory(prefix=BUILDING, dir=output.parent) as work,
+    ):
+        for left in output.parent.glob(f"{BUILDING}*"):  # by a build that was killed: this one holds the lock
+            if left != Path(work):
+                shutil.rmtree(left, ignore_errors=True)
+        source, html = Path(work) / "source", Path(work) / "html"
+        stage(notebooks, source, book)
+        command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
+        doctrees = ["-d", str(Path(work) / "doctrees")]
+        if subprocess.call([*command, *doctrees, str(source), str(html)], env={**os.environ, "PYTHONUTF8": "1"}) != 0:
+            return False
+        swap(html, output, Path(work) / "old")
+    return True
+
+
+def stage(notebooks: list[Path], source: Path, book: Path) -> None:
+    """Puts everything Sphinx reads into one folder: the pages, the chapters, and what is made from code and results."""
+    source.mkdir()
+    for path in [path for pattern in PAGES for path in book.glob(pattern)]:
+        (shutil.copytree if path.is_dir() else shutil.copy2)(path, source / path.name)
+    (source / "chapters").mkdir()
+    names = {notebook.stem for notebook in notebooks}
+    for notebook in notebooks:
+        prepare_chapter(notebook, source / "chapters" / notebook.name, names)
+    for page in source.glob("*.md"):
+        page.write_text(with_chapter_links(page.read_text(encoding="utf-8"), names), encoding="utf-8")
+    index = source / "index.md"
+    index.write_text(without_empty_parts(index.read_text(encoding="utf-8"), names), encoding="utf-8")
+    (source / "results.md").write_text(results_page(book / "results", names), encoding="utf-8")
+    (source / "api_study.md").write_text(study_reference(), encoding="utf-8")
+    draw_pictures(source / "_static" / "pictures")
+    write_costs(source / "generated", book / "results")
+
+
+def with_chapter_links(page: str, names: set[str]) -> str:
+    """Links to notebooks as they are in the book; one to a chapter that this book does not have becomes plain text.
+
+    Example:
+        >>> with_chapter_links("[Chapter 5](../notebooks/05_backward_pass.ipynb)", {"05_backward_pass"})
+        '[Chapter 5](chapters/05_backward_pass.ipynb)'
+        >>> with_chapter_links("[Chapter 5](../notebooks/05_backward_pass.ipynb)", set())
+        'Chapter 5'
+    """
+    return CHAPTER_LINK.sub(
+        lambda link: f"[{link['text']}](chapters/{link['name']}.ipynb)" if link["name"] in names else link["text"], page
+    )
+
+
+def without_empty_parts(index: str, names: set[str]) -> str:
+    """Leaves out of the tables of contents what matches no chapter: a book of a few chapters is a book too."""
+
+    def kept(line: str) -> bool:
+        return not line.startswith("chapters/") or any(fnmatch(f"chapters/{name}", line) for name in names)
+
+    index = "\n".join(line for line in index.split("\n") if kept(line))
+    return re.sub(r"```\{toctree\}\n(:.*\n)*\n```\n+", "", index)
+
+
+def study_reference(package: Path = ROOT / "smooth_topk" / "study") -> str:
+    """The reference of smooth_topk.study: one section per module that has documented functions or classes."""
+    lines = ["# API of the study", "", "What the chapters use: `smooth_topk.study`, needs the extra `study`.", ""]
+    for path in sorted(package.rglob("*.py")):
+        members = public_names(path)
+        if members:
+            name = ".".join(path.relative_to(package).with_suffix("").parts)
+            lines += [f"## {name}", "", "```{eval-rst}", f".. automodule:: smooth_topk.study.{name}"]
+            lines += [f"   :members: {', '.join(members)}", "```", ""]
+    return "\n".join(lines)
+
+
+def public_names(path: Path) -> list[str]:
+    """The functions and classes a module defines for others, in its order."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    definitions = [node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    return [node.name for node in definitions if not node.name.startswith("_") and ast.get_docstring(node)]
+
+
+def swap(new: Path, place: Path, aside: Path) -> None:
+    """Puts a folder in the place of another; the old one goes aside, to be removed."""
+    if place.exists():
+        os.rename(place, aside)
+    os.rename(new, place)

@@ -1,0 +1,106 @@
+"""What the page on servers says in numbers: configurations, networks and measurements in, MyST Markdown out."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from smooth_topk.study.book.plain_text import plain
+from smooth_topk.study.experiments import gpu_scaling, registry
+from smooth_topk.study.experiments.expected_cost import ASSUMPTIONS, GPU_RATES
+from smooth_topk.study.measure.disk_space import disk_table, image_bytes
+from smooth_topk.study.tables import NOT_RUN
+from smooth_topk.study.tables.expected_cost import expected_cost_table
+
+OVERHEAD_FILE = "runner_overhead.csv"
+FAULTS_FILE = "faults.csv"
+FEW_AND_MANY = (1, 2, 4, 8, 16, 32)
+OVERHEADS = {  # rows of the file in words
+    "step": "a training step with input pipeline and bookkeeping ÷ forward, backward and optimiser alone (CPU time)",
+    "grid, 1 worker": "a grid of short runs on one worker ÷ the runs' own time",
+    "grid, all cores": "the same with one worker per core, times the workers",
+}
+
+
+def write_costs(folder: Path, results: Path) -> None:
+    """Writes the texts that gpu_server.md includes: costs, scaling, disk, overhead and faults."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {"costs": costs(), "scaling": lengths(), "disk": disk(), "overhead": overhead(results)}
+    texts["faults"] = faults(results)
+    for name, text in texts.items():
+        (folder / f"{name}.txt").write_text(text + "\n", encoding="utf-8")
+
+
+def costs() -> str:
+    table = expected_cost_table("paper")
+    hours = {name: table[name].map("{:,.0f}".format) for name in ("longest run", "all runs")}
+    rates = ", ".join(f"{name} {GPU_RATES[name] / 1e6:g}" for name in sorted(set(table["network"]) - {""}))
+    return table_with_text(
+        table.assign(**hours),
+        f"Hours on one GPU. **The assumption**: {ASSUMPTIONS['gpu']}. In 10¹² "
+        f"multiply-adds per second, forward and backward: {rates}. Divide by how much faster your card is. A run that "
+        "two experiments share is counted once.",
+    )
+
+
+def lengths() -> str:
+    chapters = registry.runs_by_chapter("paper")
+    table = gpu_scaling.scaling_table(chapters, FEW_AND_MANY)
+    days = {name: (table[name] / 24).map("{:.1f}".format) for name in ("together", "one_by_one", "least")}
+    names = {"together": "one grid", "one_by_one": "chapter after chapter", "least": "no order is faster"}
+    names["efficiency"] = "GPUs at work"
+    shown = table.assign(**days, efficiency=table["efficiency"].map("{:.0%}".format))
+    shown = shown.rename(columns=names).rename_axis("GPUs")
+    useful = gpu_scaling.useful_gpus(chapters)
+    return table_with_text(
+        shown,
+        f"Days, by the assumption above. The total work W is {useful:.1f} times the longest run d. Up to about that "
+        "many GPUs the study gets shorter almost in proportion; beyond, it is as long as one full ImageNet run.",
+    )
+
+
+def disk() -> str:
+    megabytes = image_bytes("cifar100") / 1e6
+    return table_with_text(
+        disk_table().map("{:,.1f}".format),
+        "Checkpoint and room are in MB, from the number of parameters. CIFAR-100 takes "
+        f"{megabytes:.0f} MB on disk, mapped into memory, which the runs of a machine share.",
+    )
+
+
+def overhead(results: Path) -> str:
+    path = results / OVERHEAD_FILE
+    if not path.exists():
+        return f"The overhead of the runner: {NOT_RUN} (`python scripts/benchmark.py --only runner`)."
+    rows = pd.read_csv(path).set_index("overhead")
+    table = pd.DataFrame(
+        {OVERHEADS[name]: {"ratio": f"{row['ratio']:.3f}", "samples": row["samples"]} for name, row in rows.iterrows()}
+    ).T.rename_axis("what")
+    per_run, start = (rows.loc["grid, 1 worker", name] for name in ("seconds_per_run", "seconds_at_start"))
+    where = f"{rows['cpu'].iloc[0]}, {rows['machine'].iloc[0]}, {rows['date'].iloc[0]}"
+    return table_with_text(
+        table,
+        f"Measured on: {where}. Per run the runner adds {per_run:.2f} s (data, network, records), "
+        f"and {start:.1f} s once for the start of a worker: nothing beside hours.",
+    )
+
+
+def faults(results: Path) -> str:
+    path = results / FAULTS_FILE
+    if not path.exists():
+        return f"The faults: {NOT_RUN} (`python scripts/abuse.py --minutes 30 --output book/results`)."
+    rows = pd.read_csv(path)
+    first, tried, survived = rows.iloc[0], rows["tried"].sum(), rows["survived"].sum()
+    shown = rows.set_index("fault")[["tried", "survived", "rows_lost", "outcome"]]
+    shown["outcome"] = shown["outcome"].map(plain)
+    shown = shown.rename(columns={"rows_lost": "rows lost", "outcome": "what happened the last time"})
+    where = plain(f"{first['cpu']}, {first['machine']}, {first['date'][:10]}")
+    return table_with_text(
+        shown,
+        f"{tried} faults in {first['minutes']:.0f} minutes (seed {first['seed']}), of which {survived} ended with the "
+        f"records of the undisturbed grid to the last bit; {rows['rows_lost'].sum()} recorded rows were lost. {where}.",
+    )
+
+
+def table_with_text(table: pd.DataFrame, text: str) -> str:
+    """Returns a Markdown table, with its numbers written as they are in the cells, and a paragraph below it."""
+    return f"{table.to_markdown(disable_numparse=True)}\n\n{text}"

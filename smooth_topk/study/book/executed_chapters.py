@@ -1,0 +1,175 @@
+"""Executed notebooks in, chapters of the static book out: where each was run is said, and no widget is left dead."""
+
+import base64
+import io
+import re
+from datetime import datetime
+from html import escape
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+from PIL import Image
+
+from smooth_topk.study.book.folding import fold
+from smooth_topk.study.book.plain_text import plain
+from smooth_topk.study.chapters import frames
+from smooth_topk.study.chapters.frames import MIME as FRAMES
+from smooth_topk.study.chapters.tau_explorer import VALUES, live_figure
+from smooth_topk.study.chapters.vector_picture import svg
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+STATE = "application/vnd.jupyter.widget-state+json"
+LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<chapter>\w+)\.ipynb(?:#[^)]*)?\)")
+CAPTION = re.compile(r"\*\*Figure\.\*\*\s+(?P<words>.+)", re.DOTALL)
+CAPTION_COMMENT = re.compile(r"^# Figure: (?P<words>.+(?:\n# .+)*)", re.MULTILINE)
+WIDE = 750  # pixels; a figure of one panel has 650
+MANY_COLOURS = 3000  # in a picture: photographs have more, drawings fewer
+NEEDS_KERNEL = "*Open this chapter in JupyterLab (`bash scripts/lab.sh`) to move these controls.*"
+
+
+def prepare_chapter(source: Path, target: Path, chapters: set[str]) -> None:
+    """Writes the notebook as a chapter of the book, and the frames of its live figures beside the book's static files.
+
+    Args:
+        source: an executed notebook.
+        target: the chapter; frames go to `../_static/frames` from there.
+        chapters: names of the chapters in this book; a link to another chapter becomes plain text.
+    """
+    notebook = nbformat.read(source, as_version=4)
+    pages = _Page(target, notebook.metadata.get("widgets", {}).get(STATE, {}).get("state", {}))
+    cells, above = [], None
+    for cell in notebook.cells:
+        cells.append(cell)
+        if cell.cell_type == "markdown":
+            above = cell
+            cell.source = mended_links(cell.source, chapters)
+        elif cell.cell_type == "code":
+            fold(cell)
+            caption = pages.show(cell, above)
+            cells += [caption] if caption else []
+            above = None
+    notebook.cells = cells
+    notebook.cells.insert(1, nbformat.v4.new_markdown_cell(provenance(notebook.metadata), id="provenance"))
+    notebook.metadata.pop("widgets", None)
+    nbformat.write(notebook, target)
+
+
+class _Page:
+    """What the cells of one chapter share: its number, how many figures it has so far, and its widgets."""
+
+    def __init__(self, target: Path, states: dict):
+        self.target, self.states = target, states
+        self.chapter, self.figures, self.live = target.stem.split("_")[0].lstrip("0") or "0", 0, 0
+
+    def show(self, cell: NotebookNode, above: NotebookNode | None) -> NotebookNode | None:
+        """Makes a cell's outputs ready for the page; returns the caption of its figure, if it has one."""
+        text = above.source if above else ""
+        has_figure = any({"image/png", FRAMES} & output.get("data", {}).keys() for output in cell.outputs)
+        caption = taken_caption(cell, above) if has_figure else ""
+        words = plain_words(caption or text)
+        cell.outputs = [self.without_widget(output, words) for output in cell.outputs]
+        cell.metadata.setdefault("mystnb", {})["image"] = image_options(cell.outputs, words)
+        if not has_figure:
+            return None
+        self.figures += 1
+        text = f":::{{div}} figure-caption\n**Figure {self.chapter}.{self.figures}.** {caption}\n:::"
+        return nbformat.v4.new_markdown_cell(text, id=f"caption-{self.figures}")
+
+    def without_widget(self, output: NotebookNode, words: str) -> NotebookNode:
+        """The output as a page without a kernel can show it: explorers and frames stay alive."""
+        data = output.get("data", {})
+        if FRAMES in data:
+            return self.live_figure(data[FRAMES], words)
+        if WIDGET not in data:
+            return output
+        state = self.states.get(data[WIDGET]["model_id"], {}).get("state", {})
+        if {"tau", "scores", "label"} <= state.keys():
+            shown = {"text/html": live_figure(**{name: state[name] for name in VALUES if name in state})}
+        elif data.get("text/plain", "").startswith("TauExplorer("):
+            shown = {"text/html": live_figure()}
+        else:
+            kept = {kind: data[kind] for kind in ("image/png", "text/markdown", "text/html") if kind in data}
+            shown = kept or {"text/markdown": NEEDS_KERNEL}
+        return nbformat.v4.new_output("display_data", data=shown, metadata=output.get("metadata", {}))
+
+    def live_figure(self, recorded: dict, words: str) -> NotebookNode:
+        """Writes the frames of a figure as a file of the book, and returns its first picture with room for controls."""
+        self.live += 1
+        name = f"{self.target.stem}-{self.live}"
+        folder = self.target.parents[1] / "_static" / "frames"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.js").write_text(frames.frames_script(name, recorded), encoding="utf-8")
+        label = f" role='img' aria-label='{escape(words, quote=True)}'"
+        picture = svg(frames.start_frame(recorded), recorded["size"], label)
+        page = frames.page_html(name, recorded, picture, f"../_static/frames/{name}.js")
+        return nbformat.v4.new_output("display_data", data={"text/html": page})
+
+
+def taken_caption(cell: NotebookNode, above: NotebookNode | None) -> str:
+    """Takes the caption of a cell's figure from where the notebook has it, or returns an empty text.
+
+    It is the last paragraph above the cell if that begins with **Figure.**, or a comment `# Figure: ...` in the cell.
+    """
+    *before, last = above.source.rstrip().split("\n\n") if above else [""]
+    if above and (found := CAPTION.match(last)):
+        above.source = "\n\n".join(before)
+        return " ".join(found["words"].split())
+    if found := CAPTION_COMMENT.search(cell.source):
+        cell.source = cell.source.replace(found[0], "").lstrip("\n")
+        return " ".join(found["words"].replace("\n#", "").split())
+    return ""
+
+
+def mended_links(text: str, chapters: set[str]) -> str:
+    """Links as they are in the book, where chapters lie one folder below the pages, and some may be missing."""
+    text = text.replace("](../book/", "](../")
+    return LINK.sub(lambda link: link[0] if link["chapter"] in chapters else link["text"], text)
+
+
+def image_options(outputs: list[NotebookNode], words: str) -> dict[str, str]:
+    """What Sphinx is told about the figures of a cell: alternative text, which are wide, which hold photographs."""
+    widths = [output.get("metadata", {}).get("image/png", {}).get("width", 0) for output in outputs]
+    classes = ["wide"] if max(widths, default=0) > WIDE else []
+    classes += ["photographs"] if any(has_photographs(output) for output in outputs) else []
+    return {"alt": words} | ({"classes": " ".join(classes)} if classes else {})
+
+
+def has_photographs(output: NotebookNode) -> bool:
+    """Returns whether a picture has so many colours that its lightness must not be turned round on a dark page."""
+    png = output.get("data", {}).get("image/png")
+    if png is None:
+        return False
+    picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
+    return picture.getcolors(MANY_COLOURS) is None
+
+
+def plain_words(text: str) -> str:
+    """The last paragraph of a text without its markup: what a screen reader says of the figure below it.
+
+    Example:
+        >>> plain_words("# Title\\n\\nEach *point* is a [sample](x.md), $s_y > 0$.")
+        'Each point is a sample, s_y > 0.'
+    """
+    last = re.sub(r"^- ", "", text.strip().split("\n\n")[-1], flags=re.MULTILINE)
+    last = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", last)
+    return re.sub(r"\s+", " ", re.sub(r"[*`$#\\{}]", "", last)).strip() or "Figure"
+
+
+def provenance(metadata: NotebookNode) -> str:
+    """The note under a chapter's title: profile, machine, date, time and versions, as far as it knows them."""
+    made = metadata.get("smooth_topk", {})
+    papermill = metadata.get("papermill", {})
+    date = made.get("date") or papermill.get("end_time") or ""
+    seconds = made.get("seconds") or papermill.get("duration")
+    versions = made.get("versions", {})
+    facts = [
+        f"profile **{made['profile']}**" if "profile" in made else "profile not recorded",
+        plain(made.get("machine") or "machine not recorded"),
+        f"{datetime.fromisoformat(date):%d %B %Y}".lstrip("0") if date else "date not recorded",
+        f"{seconds:.0f} s" if seconds else "",
+        ", ".join(f"{name} {versions[name]}" for name in ("smooth_topk", "torch") if name in versions),
+    ]
+    warning = " The numbers of a smoke run mean nothing: it only shows that every cell runs."
+    text = " · ".join(fact for fact in facts if fact) + ("." + warning if made.get("profile") == "smoke" else ".")
+    return f":::{{admonition}} Where these outputs come from\n:class: provenance\n{text}\n:::"

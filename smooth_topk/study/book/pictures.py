@@ -1,0 +1,133 @@
+"""The pictures of the book's own pages and of the README: formulas and recorded numbers in, SVG files out.
+
+    python scripts/book_pictures.py        draws book/results/*.svg, which the README shows, from the CSV files there
+
+Those of the book's pages are drawn whenever it is built. The same numbers give the same bytes.
+"""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+import torch
+from matplotlib.axes import Axes
+
+from smooth_topk.study import figures, measure, tables
+from smooth_topk.study.experiments import gpu_scaling, registry
+from smooth_topk.study.figures.gpu_scaling import scaling_figure
+from smooth_topk.study.figures.style import use_style
+from smooth_topk.study.records import evidence
+from smooth_topk.study.records.files import write_whole
+from smooth_topk.study.records.imagenet_scores import read_scores
+from smooth_topk.study.records.paths import project_root
+from smooth_topk.study.tables.findings import RECORDED_SEEDS
+
+ROOT = project_root()
+SPIDER_WEB = 64  # the photograph among the recorded scores
+SIZE = (3.9, 3.1)  # inches
+OTHER_SCORES = [6.1, 5.0, 4.5, 3.2, 2.4, 0.6, -0.5, -1.4, -2.6]  # those the explorer starts with
+
+
+def draw_pictures(folder: Path) -> None:
+    """Writes the pictures of the landing page, claims.svg of the results page, scaling.svg of the page on servers."""
+    landing = {"names": _names, "loss": _loss, "gradient": _gradient, "noise": _paper_alone}
+    _write(landing | {"claims": _claims, "scaling": _scaling}, folder)
+
+
+def draw_readme_pictures(folder: Path, results: Path) -> list[Path]:
+    """Writes names.svg, speed.svg, errors.svg and noise.svg, those whose numbers are recorded, and returns their paths.
+
+    Args:
+        folder: where they go; book/results for the README.
+        results: book/results.
+    """
+    sources = {
+        "names": "imagenet_scores.npz",
+        "speed": "speed_loss.csv",
+        "errors": "stability.csv",
+        "noise": "runs.csv",
+    }
+    draw = {
+        "names": _names,
+        "speed": lambda: _speed(results),
+        "errors": lambda: _errors(results),
+        "noise": lambda: _noise(results),
+    }
+    return _write({name: draw[name] for name, source in sources.items() if (results / source).exists()}, folder)
+
+
+def _write(pictures: dict[str, Callable[[], Axes]], folder: Path) -> list[Path]:
+    mpl.use("agg")
+    use_style()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, draw in pictures.items():
+        file, figure = io.BytesIO(), draw().get_figure(root=True)
+        assert figure is not None
+        figure.savefig(file, format="svg", metadata={"Date": None})
+        write_whole(folder / f"{name}.svg", file.getvalue())
+    return [folder / f"{name}.svg" for name in pictures]
+
+
+def _names() -> Axes:
+    """What a trained network says of one photograph of ImageNet that shows a spider in its web."""
+    recorded = read_scores()
+    assert recorded is not None, "imagenet_scores.npz is part of the project"
+    scores = recorded.scores[SPIDER_WEB].softmax(-1)
+    shares, order = scores.topk(7)
+    names = [recorded.class_names[index] for index in order]
+    true = order == recorded.labels[SPIDER_WEB]
+    table = pd.DataFrame({"name": names, "probability": shares, "true": true})
+    return figures.plausible_names(table, ax=figures.new_axes(figsize=(6.4, 2.9)))
+
+
+def _loss() -> Axes:
+    table = measure.loss_curve_table(torch.tensor(OTHER_SCORES), k=5, taus=[0.01, 0.5, 2.0], cross_entropy=False)
+    return figures.loss_curves(table, ax=figures.new_axes(figsize=SIZE))
+
+
+def _gradient() -> Axes:
+    """Of 256 samples of normal scores in float32."""
+    taus = [0.0, *(10 ** (exponent / 4) for exponent in range(-16, 5))]
+    scores = torch.randn(256, 100, generator=torch.Generator().manual_seed(0))
+    shares = measure.nonzero_shares(scores, torch.arange(256) % 100, k=5, taus=taus)
+    return figures.gradient_sparsity(shares, ax=figures.new_axes(figsize=SIZE))
+
+
+def _paper_alone() -> Axes:
+    return figures.noise_figure(None, ax=figures.new_axes(figsize=SIZE))
+
+
+def _claims() -> Axes:
+    """What the results page begins with: a dot and an interval per claim."""
+    return figures.claims_figure(tables.claims())
+
+
+def _scaling() -> Axes:
+    chapters = registry.runs_by_chapter("paper")
+    return scaling_figure(gpu_scaling.scaling_table(chapters, range(1, 65)), gpu_scaling.useful_gpus(chapters))
+
+
+def _speed(results: Path) -> Axes:
+    times = pd.read_csv(results / "speed_loss.csv")
+    times = times[(times["tau"] == 1) & (times["threads"] == times["threads"].max())]
+    return figures.speed_figure(times, baseline="cross_entropy")[0]
+
+
+def _errors(results: Path) -> Axes:
+    return figures.stability_figure(pd.read_csv(results / "stability.csv"))[0]
+
+
+def _noise(results: Path) -> Axes:
+    """Table 1 on features: accuracy with each loss tuned, and the lead with either choice of rate and decay."""
+    tuned = evidence.recorded_runs(registry.table_1_noise("quick", seeds=RECORDED_SEEDS), results)
+    papers_pair = evidence.recorded_runs(registry.noise_with_the_papers_pair(RECORDED_SEEDS), results)
+    return figures.noise_summary(tuned, papers_pair)[0]
+
+
+def main() -> int:
+    """Draws the pictures of the README."""
+    for path in draw_readme_pictures(ROOT / "book/results", ROOT / "book/results"):
+        print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1000:.0f} kB")
+    return 0

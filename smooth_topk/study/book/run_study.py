@@ -1,0 +1,236 @@
+"""Runs the chapters with a profile and builds the book.
+
+    python scripts/run_study.py                                   all chapters, profile quick
+    python scripts/run_study.py 09 10 --profile laptop            two chapters on real data
+    python scripts/run_study.py 09 -p 09.epochs=3                 one parameter changed
+    python scripts/run_study.py --profile paper --dry-run         what is missing, what it costs; needs no data
+    python scripts/run_study.py --profile paper --cluster ray     the runs of the study chapters on a Ray cluster
+    python scripts/run_study.py --profile paper --merge FOLDER    adds runs.csv and epochs.csv of another machine
+
+Executed notebooks, logs and the summary lie in runs/PROFILE. A study that failed or was stopped goes on with what is
+missing: a chapter is run again only when its source, its parameters, the package or the recorded results changed. The
+results that a study records itself do not count as changed.
+
+Exit codes: 0 all is done, 1 a chapter failed, 2 refused before anything started, 130 Ctrl-C, 143 SIGTERM.
+"""
+
+import argparse
+import contextlib
+import csv
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from smooth_topk.study.book.chapter_queue import CORES, GPU, Study, as_sentence
+from smooth_topk.study.book.plan import Refusal, Task, chapters, executed, make_plan, refuse_missing_data
+from smooth_topk.study.experiments.expected_cost import makespan
+from smooth_topk.study.records.files import LockHeldError, exclusive, make_folder, write_whole
+from smooth_topk.study.records.paths import (
+    absolute,
+    check_executor,
+    executor_setting,
+    project_root,
+    results_folder,
+    runs_folder,
+    workers_setting,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns the exit code."""
+    options = read_options(arguments)
+    with signals_as_interrupts():
+        try:
+            return act(options)
+        except KeyboardInterrupt as stopped:
+            name = str(stopped) or "SIGINT"
+            print(f"\n!! Stopped by {name}; the same command goes on with what is missing.", file=sys.stderr)
+            return 128 + signal.Signals[name]
+        except (ValueError, LockHeldError, FileNotFoundError, ConnectionError, ImportError) as refusal:
+            print(f"!! {refusal}", file=sys.stderr)
+            return 2
+        except OSError as error:
+            print(f"!! {as_sentence(error)}", file=sys.stderr)
+            return 1
+
+
+def read_options(arguments: Sequence[str] | None) -> Namespace:
+    """Reads the command line; an impossible option ends the program with code 2."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("notebooks", nargs="*", help="chapters, whole names or beginnings (09); default: all")
+    parser.add_argument("--profile", default="quick", help="smoke, quick (default), laptop or paper")
+    parser.add_argument("-p", "--parameter", dest="parameters", action="append", default=[], metavar="NB.NAME=VALUE")
+    parser.add_argument(
+        "--workers", type=int, default=1 if GPU else CORES, help="chapters at a time (default: cores, or 1 with a GPU)"
+    )
+    parser.add_argument("--cluster", metavar="ray[:ADDRESS]", help="where the study chapters' training runs go")
+    parser.add_argument("--runs", metavar="FOLDER", help="where results go (default: runs/ in the project)")
+    parser.add_argument("--again", action="store_true", help="run also what is done")
+    parser.add_argument("--no-book", action="store_true", help="do not build the book at the end")
+    parser.add_argument("--merge", metavar="FOLDER", help="add the runs recorded in FOLDER to those of the profile")
+    parser.add_argument("--list", action="store_true", help="list the chapters and all their parameters, run nothing")
+    parser.add_argument("--dry-run", action="store_true", help="show what would run, its cost and what data is missing")
+    parser.add_argument("--gpus", type=int, default=8, help="GPUs that --dry-run reckons with beside one (default: 8)")
+    options = parser.parse_args(arguments)
+    for name in ("workers", "gpus"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name} must be at least 1, got {getattr(options, name)}.")
+    if options.cluster and options.cluster.partition(":")[0] != "ray":
+        parser.error(f"--cluster must be ray or ray:ADDRESS, got {options.cluster!r}.")
+    return options
+
+
+def act(options: Namespace) -> int:
+    """Does what the options ask for; raises in a full sentence where it cannot."""
+    if options.runs:
+        os.environ["SMOOTH_TOPK_RUNS"] = str(absolute(options.runs))
+    workers_setting()
+    kind, _, address = check_executor(options.cluster or executor_setting()).partition(":")
+    if kind == "ray" and address:
+        from smooth_topk.study.grid.cluster_address import check_address
+
+        check_address(address)
+    tasks = make_plan(options.profile, options.notebooks, options.parameters)
+    if options.merge:
+        return merge(options)
+    missing = [task for task in tasks if options.again or not task.is_done]
+    for task in tasks:
+        if "damage" in task.executed:
+            print(f"!! {task.executed['damage']}", file=sys.stderr)
+    if options.list or options.dry_run:
+        return show_plan(tasks, missing, options)
+    refuse_missing_data(tasks)
+    folder = make_folder(runs_folder(options.profile))
+    try:
+        with exclusive(folder / "lock", wait=False):
+            return run(folder, tasks, missing, options)
+    except LockHeldError as held:
+        raise Refusal(f"Another study is running in {folder}, {held.owner}: wait for it, or stop it.") from None
+
+
+@contextlib.contextmanager
+def signals_as_interrupts() -> Iterator[None]:
+    """SIGTERM stops a study as Ctrl-C does; the exception says which of them it was."""
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def merge(options: Namespace) -> int:
+    from smooth_topk.study.records.merge import merge_records  # imports torch, so not for --list
+
+    target = results_folder(options.profile)
+    added, known = merge_records(absolute(options.merge), target)
+    print(f"{added} runs of {options.merge} were added to {target}; {known} were there already.")
+    return 0
+
+
+def show_plan(tasks: list[Task], missing: list[Task], options: Namespace) -> int:
+    for task in tasks:
+        state = "to run" if task in missing else "done"
+        expected = "time unknown" if task.seconds is None else f"about {in_words(task.seconds)}"
+        print(f"{task.name:32} {state:7} {expected:16}{' alone' if task.alone else ''}")
+        if options.list:
+            for name, value in task.values.items():
+                print(f"    {name} = {value!r}")
+    print(f"{len(missing)} of {len(tasks)} chapters to run, {expected_time(missing, options.workers)}.")
+    if options.dry_run:
+        from smooth_topk.study.book.dry_run import describe_experiments  # imports torch, so not for --list
+
+        print(f"\n{describe_experiments(options.profile, [task.name for task in tasks], options.gpus)}")
+    return 0
+
+
+def expected_time(tasks: Sequence[Task], workers: int) -> str:
+    """The longest chapters first on the free worker, then the chapters that run alone."""
+    known = [task for task in tasks if task.seconds is not None]
+    together = makespan([task.seconds or 0.0 for task in known if not task.alone], workers)
+    total = together + sum(task.seconds or 0.0 for task in known if task.alone)
+    unknown = f" and {len(tasks) - len(known)} of unknown length" if len(known) < len(tasks) else ""
+    return f"about {in_words(total)} with {workers} at a time{unknown}"
+
+
+def in_words(seconds: float) -> str:
+    """Returns a duration in the unit that people would use.
+
+    Example:
+        >>> [in_words(seconds) for seconds in (8, 150, 9_000, 400_000)]
+        ['8 s', '2.5 min', '2.5 h', '4.6 days']
+    """
+    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def run(folder: Path, tasks: list[Task], missing: list[Task], options: Namespace) -> int:
+    """Runs the missing chapters, reports failures, writes the summary and builds the book."""
+    for name in ("notebooks", "logs", "partial"):
+        make_folder(folder / name)
+    done = len(tasks) - len(missing)
+    print(f"== Profile {options.profile}: {len(missing)} chapters to run, {done} done already, "
+          f"{expected_time(missing, options.workers)}", flush=True)  # fmt: skip
+    outcomes = []
+    if missing:
+        with cluster_for_all(options.cluster) as executor:
+            outcomes = Study(folder, options.profile, options.workers, executor).execute(missing)
+    failed = [outcome for outcome in outcomes if outcome["status"] != "done"]
+    for outcome in failed:  # before anything is written: the reason may be a full disk
+        print(f"\n!! {outcome['notebook']} failed: {outcome['error']}\n{outcome['cell']}\n   log: {outcome['log']}")
+    if failed:
+        print(f"\n!! {len(failed)} of {len(tasks)} chapters failed; the same command goes on with what is missing.")
+    write_summary(folder, options.profile, outcomes)
+    if failed:
+        return 1
+    return 0 if options.no_book else build_book(folder)
+
+
+@contextlib.contextmanager
+def cluster_for_all(cluster: str | None) -> Iterator[str | None]:
+    """Yields where all chapters send their trainings: one cluster is started, or joined, for the whole study."""
+    if not cluster:
+        yield None
+        return
+    from smooth_topk.study.grid.ray_cluster import shared_cluster
+
+    with shared_cluster(cluster.partition(":")[2] or None) as address:
+        yield f"ray:{address}"
+
+
+def build_book(folder: Path) -> int:
+    absent = [name for name in chapters() if not (folder / "notebooks" / f"{name}.ipynb").exists()]
+    if absent:
+        print(f"== The book is not built: {', '.join(absent)} did not run with this profile yet.")
+        return 0
+    print("== Building the book", flush=True)
+    script = project_root() / "scripts" / "build_book.py"
+    return subprocess.call([sys.executable, script, "--notebooks", folder / "notebooks"])
+
+
+def write_summary(folder: Path, profile: str, outcomes: Sequence[dict]) -> None:
+    """Writes one row per chapter: what ran now, and for the others what an earlier run left."""
+    rows = {outcome["notebook"]: outcome for outcome in outcomes}
+    text = io.StringIO()
+    writer = csv.DictWriter(text, ["notebook", "status", "seconds", "error", "cell"], extrasaction="ignore")
+    writer.writeheader()
+    for name in chapters():
+        earlier = executed(profile, name)
+        kept = {"notebook": name, "status": "done" if "key" in earlier else "not run"}
+        writer.writerow(rows.get(name, kept | {"seconds": earlier.get("seconds", "")}))
+    write_whole(folder / "summary.csv", text.getvalue().encode())

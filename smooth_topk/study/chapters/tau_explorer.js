@@ -1,0 +1,860 @@
+// The tau explorer: scores, loss, gradient and top-k probabilities, redrawn as tau, k, the margin or a score moves.
+// One file, no dependency. In JupyterLab it is the front end of TauExplorer (anywidget calls `render`);
+// in the static book it is an inline module script that fills every element with a `data-tau-explorer` attribute.
+
+// ---- Mathematics: the pivot algorithm in float64 ------------------------------------------------------------------
+
+/** Indices of the classes other than `skip`, from the largest score to the smallest; ties keep their order. */
+function descending(scores, skip = -1) {
+  return [...scores.keys()].filter((i) => i !== skip).sort((a, b) => scores[b] - scores[a] || a - b);
+}
+
+/**
+ * S_j = σ_j(eˣ) / exp(x_[1] + … + x_[j]) for j = 0..k, where x = sorted / scale and `sorted` is in descending order.
+ * Each polynomial is kept in units of its own largest term, so 1 ≤ S_j ≤ C(n, j) whatever the scale:
+ * every factor is at most one, nothing is subtracted, and what underflows is negligible.
+ */
+function scaledPolynomials(sorted, k, scale) {
+  const S = new Float64Array(k + 1);
+  S[0] = 1;
+  sorted.forEach((score, i) => {
+    for (let j = Math.min(i + 1, k); j > 0; j--) S[j] += Math.exp((score - sorted[j - 1]) / scale) * S[j - 1];
+  });
+  return S;
+}
+
+const softplus = (z) => Math.max(z, 0) + Math.log1p(Math.exp(-Math.abs(z)));
+const sigmoid = (z) => (z >= 0 ? 1 / (1 + Math.exp(-z)) : Math.exp(z) / (1 + Math.exp(z)));
+
+/** The k-th largest score of the classes other than the true one: the one meaning of "k-th score" in this figure. */
+const kthOther = (scores, label, k) => scores[descending(scores, label)[k - 1]];
+
+/** What the loss and its gradient share: the other scores in order, their polynomials, the softplus argument. */
+function pivotForm(scores, label, { k, tau, margin }) {
+  const order = descending(scores, label);
+  const sorted = order.map((i) => scores[i]);
+  const S = scaledPolynomials(sorted, k, k * tau);
+  const hardMargin = margin + (sorted[k - 1] - scores[label]) / k;
+  const correction = Math.log(S[k] / S[k - 1]);
+  return { order, sorted, S, hardMargin, correction, argument: hardMargin / tau + correction };
+}
+
+/** The smooth top-k loss, eq. (9): L = τ softplus(hard margin / τ + log(S_k / S_{k−1})). */
+export function smoothTopKLoss(scores, label, { k = 5, tau = 1, margin = 1 } = {}) {
+  return tau * softplus(pivotForm(scores, label, { k, tau, margin }).argument);
+}
+
+/**
+ * ∂L/∂s. With T the polynomials without class i, the entry of i is
+ * w e_i (T_{k−1}² − T_{k−2} T_k) / (σ_k σ_{k−1}), w = sigmoid(argument) / k; Newton's inequality keeps the
+ * difference above T_{k−1}² / k, so no digits are lost to it.
+ */
+export function smoothTopKGradient(scores, label, { k = 5, tau = 1, margin = 1 } = {}) {
+  const { order, sorted, S, argument } = pivotForm(scores, label, { k, tau, margin });
+  const weight = sigmoid(argument) / k;
+  const gradient = new Array(scores.length).fill(-weight);
+  order.forEach((i, rank) => {
+    const rest = sorted.filter((_, r) => r !== rank);
+    const T = scaledPolynomials(rest, k, k * tau);
+    const gap = k > 1 && rest.length >= k ? Math.exp((rest[k - 1] - rest[k - 2]) / (k * tau)) : 0;
+    const spread = T[k - 1] ** 2 - (gap && gap * T[k - 2] * T[k]);
+    const distance = Math.abs(scores[i] - sorted[k - 1]) / (k * tau);
+    gradient[i] = (weight * Math.exp(-distance) * spread) / (S[k] * S[k - 1]);
+  });
+  return gradient;
+}
+
+/** Probability that each class is in a random k-subset weighted by exp(Σ s / (kτ)); sums to k (appendix C). */
+export function topKProbabilities(scores, { k = 5, tau = 1 } = {}) {
+  const order = descending(scores);
+  const sorted = order.map((i) => scores[i]);
+  const total = scaledPolynomials(sorted, k, k * tau)[k];
+  const probabilities = new Array(scores.length);
+  order.forEach((i, rank) => {
+    const rest = scaledPolynomials(sorted.filter((_, r) => r !== rank), k - 1, k * tau)[k - 1];
+    probabilities[i] = (Math.exp(Math.min(0, scores[i] - sorted[k - 1]) / (k * tau)) * rest) / total;
+  });
+  return probabilities;
+}
+
+/** The hard top-k loss on the scale of eq. (8): max(margin + (s_[k] − s_y) / k, 0), s_[k] taken without y. */
+export function hardTopKLoss(scores, label, { k = 5, margin = 1 } = {}) {
+  return Math.max(margin + (kthOther(scores, label, k) - scores[label]) / k, 0);
+}
+
+/** A subgradient of the hard loss: at most two entries are not zero. */
+export function hardTopKGradient(scores, label, { k = 5, margin = 1 } = {}) {
+  const gradient = new Array(scores.length).fill(0);
+  if (hardTopKLoss(scores, label, { k, margin }) === 0) return gradient;
+  gradient[descending(scores, label)[k - 1]] = 1 / k;
+  gradient[label] = -1 / k;
+  return gradient;
+}
+
+export function softmax(scores) {
+  const largest = Math.max(...scores);
+  const weights = scores.map((score) => Math.exp(score - largest));
+  const total = weights.reduce((sum, weight) => sum + weight, 0);
+  return weights.map((weight) => weight / total);
+}
+
+export function crossEntropy(scores, label) {
+  const largest = Math.max(...scores);
+  return largest - scores[label] + Math.log(scores.reduce((sum, score) => sum + Math.exp(score - largest), 0));
+}
+
+export const crossEntropyGradient = (scores, label) => softmax(scores).map((p, i) => (i === label ? p - 1 : p));
+
+const GRADIENTS = {
+  smooth: smoothTopKGradient,
+  hard: hardTopKGradient,
+  "cross-entropy": crossEntropyGradient,
+};
+
+/** The scores after `steps` steps of gradient descent with this rate on one of the three losses. */
+export function descend(loss, scores, label, options, { rate, steps }) {
+  let moved = [...scores];
+  for (let step = 0; step < steps; step++) {
+    const gradient = GRADIENTS[loss](moved, label, options);
+    moved = moved.map((score, i) => Math.min(Math.max(score - rate * gradient[i], -FARTHEST), FARTHEST));
+  }
+  return moved;
+}
+
+/** The classes of the top-k prediction; ties are broken by index. */
+export const topKSet = (scores, k) => new Set(descending(scores).slice(0, k));
+
+/** How many derivatives survive in single precision. */
+export const countNonZeroInFloat32 = (gradient) => gradient.filter((g) => Math.fround(g) !== 0).length;
+
+// ---- A model for pages without a kernel ---------------------------------------------------------------------------
+
+const DEFAULTS = { tau: 1, k: 5, margin: 1, scores: [3.2, 6.1, -1.4, 4.5, 0.6, 2.4, 5, -2.6, 1.5, -0.5], label: 8 };
+
+/** The five methods of an anywidget model that the explorer uses. */
+export function standInModel(values = {}) {
+  const state = { ...DEFAULTS, ...values };
+  const listeners = new Map();
+  return {
+    get: (name) => state[name],
+    set(name, value) {
+      state[name] = value;
+      (listeners.get(`change:${name}`) ?? []).forEach((listener) => listener());
+    },
+    save_changes() {},
+    on: (event, listener) => listeners.set(event, [...(listeners.get(event) ?? []), listener]),
+    off: (event, listener) => listeners.set(event, (listeners.get(event) ?? []).filter((l) => l !== listener)),
+  };
+}
+
+// ---- The state in the address: #tau=0.1&k=5&margin=1&label=8&scores=3.2,6.1,... ----------------------------------
+
+const RANGES = { tau: [1e-4, 1e2], margin: [0, 3] };
+const SCORE_LIMIT = 10; // how far a score is dragged
+const FARTHEST = 100; // how far steps of the gradient can take it
+
+export function toAddress({ tau, k, margin, label, scores }) {
+  const numbers = scores.map((score) => Number(score.toPrecision(6)));
+  return `#tau=${tau}&k=${k}&margin=${margin}&label=${label}&scores=${numbers.join(",")}`;
+}
+
+/** The values an address carries; what is missing, no number or out of range is left out. */
+export function fromAddress(hash) {
+  const given = new URLSearchParams(hash.replace(/^#/, ""));
+  const values = {};
+  const scores = (given.get("scores") ?? "").split(",").filter((text) => text !== "").map(Number);
+  if (scores.length >= 3 && scores.length <= 40 && scores.every((score) => Math.abs(score) <= FARTHEST)) values.scores = scores;
+  for (const [name, [low, high]] of Object.entries(RANGES)) {
+    const value = Number(given.get(name) ?? NaN);
+    if (value >= low && value <= high) values[name] = value;
+  }
+  const classes = (values.scores ?? DEFAULTS.scores).length;
+  for (const [name, low, high] of [["k", 1, classes - 1], ["label", 0, classes - 1]]) {
+    const value = Number(given.get(name) ?? NaN);
+    if (Number.isInteger(value) && value >= low && value <= high) values[name] = value;
+  }
+  return values;
+}
+
+// ---- Drawing helpers ----------------------------------------------------------------------------------------------
+
+// JupyterLab takes the arrow keys for moving between cells, unless the element that has the focus says otherwise.
+const OWN_KEYS = { "data-lm-suppress-shortcuts": "true" };
+const SVG_TAGS = new Set(["svg", "g", "path", "rect", "line", "circle", "text", "tspan", "clipPath"]);
+
+function element(tag, attributes = {}, ...children) {
+  const node = SVG_TAGS.has(tag)
+    ? document.createElementNS("http://www.w3.org/2000/svg", tag)
+    : document.createElement(tag);
+  setAttributes(node, attributes);
+  node.append(...children);
+  return node;
+}
+
+function setAttributes(node, attributes) {
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+}
+
+/** A number as a reader writes it: three digits, a real minus sign, powers of ten only where they help. */
+function show(value, digits = 3) {
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  const text = size >= 1e-3 && size < 1e5 ? String(Number(value.toPrecision(digits))) : value.toExponential(digits - 1);
+  return text.replace("e+", "e").replaceAll("-", "−");
+}
+
+const linear = (from, to, start, end) => (value) => start + ((value - from) / (to - from)) * (end - start);
+
+/** Round numbers that cover [from, to] in about `count` steps. */
+function ticks(from, to, count) {
+  const rough = (to - from) / count;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough * 0.999);
+  const first = Math.ceil(from / step - 1e-9);
+  const length = Math.floor(to / step + 1e-9) - first + 1;
+  return Array.from({ length }, (_, i) => Number(((first + i) * step).toPrecision(12)));
+}
+
+const MARGINS = { top: 12, right: 10, bottom: 34, left: 40 };
+const HEIGHT = 236;
+const NARROW = 620; // pixels; below, panels stand under each other and scores are sliders in rows
+const SMALLEST = 1e-8; // of the logarithmic scale of the gradient
+
+/** Scales and axis of a panel with one column per class. */
+function classAxes(width, count, from, to) {
+  const y = linear(from, to, HEIGHT - MARGINS.bottom, MARGINS.top);
+  const band = (width - MARGINS.left - MARGINS.right) / count;
+  return { y, band, middle: (i) => MARGINS.left + (i + 0.5) * band, barWidth: Math.min(band * 0.64, 34) };
+}
+
+function horizontalGrid(width, y, values) {
+  return values.flatMap((value) => [
+    element("line", { class: value === 0 ? "axis" : "grid", x1: MARGINS.left, x2: width - MARGINS.right, y1: y(value), y2: y(value) }),
+    element("text", { class: "tick", x: MARGINS.left - 6, y: y(value) + 3.5, "text-anchor": "end" }, show(value)),
+  ]);
+}
+
+const under = (axes, i, line) => ({ x: axes.middle(i), y: HEIGHT - MARGINS.bottom + 15 * line, "text-anchor": "middle" });
+
+/** A name below each class, the true one marked; every few classes only where they stand close. */
+function classLabels(axes, names, label) {
+  const every = Math.ceil(18 / axes.band);
+  return names.flatMap((name, i) => {
+    if (i === label) return [element("text", { class: "tick true", ...under(axes, i, 1) }, every > 1 ? "y" : `${name}=y`)];
+    return i % every || (every > 1 && Math.abs(i - label) < every) ? [] : [element("text", { class: "tick", ...under(axes, i, 1) }, name)];
+  });
+}
+
+/** The numbers behind the bars, where there is room for them. */
+function classValues(axes, texts) {
+  return axes.band < 24 ? [] : texts.map((text, i) => element("text", { class: "tick value", ...under(axes, i, 2) }, text));
+}
+
+/** A bar between the axis and a value, one pixel thick at least where the value is not zero. */
+function bar(axes, i, value, className) {
+  const [top, bottom] = [Math.min(axes.y(value), axes.y(0)), Math.max(axes.y(value), axes.y(0))];
+  const height = Math.max(bottom - top, value === 0 ? 0 : 1);
+  return element("rect", { class: className, x: axes.middle(i) - axes.barWidth / 2, y: top, width: axes.barWidth, height });
+}
+
+// ---- Panels: each returns the children of its svg, and a sentence for a screen reader -----------------------------
+
+/** A mark of the pinned state across the column of a class. */
+const ghostMark = (axes, i, value) =>
+  element("line", { class: "ghost", x1: axes.middle(i) - axes.barWidth * 0.75, x2: axes.middle(i) + axes.barWidth * 0.75, y1: axes.y(value), y2: axes.y(value) });
+
+function lossPanel(width, state, { pinned }) {
+  const { scores, label, k, tau, margin, names } = state;
+  const reach = Math.max(SCORE_LIMIT, ...scores.map(Math.abs));
+  const grid = Array.from({ length: 161 }, (_, i) => -reach + (i * reach) / 80);
+  const along = (of, loss) => grid.map((score) => loss(of.scores.map((other, i) => (i === of.label ? score : other)), of.label, of));
+  const curves = [
+    ["cross", along(state, crossEntropy), crossEntropy(scores, label)],
+    ["hard", along(state, hardTopKLoss), hardTopKLoss(scores, label, { k, margin })],
+    ["smooth", along(state, smoothTopKLoss), smoothTopKLoss(scores, label, { k, tau, margin })],
+  ];
+  const ghost = pinned && along(pinned, smoothTopKLoss);
+  // Cross-entropy is about k times steeper: half of its height is enough to see its shape.
+  const highest = Math.max(...curves[1][1], ...curves[2][1], ...(ghost ?? []), curves[0][1][0] / 2, curves[0][2]) * 1.04;
+  const x = linear(-reach, reach, MARGINS.left, width - MARGINS.right);
+  const y = linear(0, highest, HEIGHT - MARGINS.bottom, MARGINS.top);
+  const inside = (value) => Math.min(value, highest * 1.2);
+  const kth = kthOther(scores, label, k);
+  const flip = x(kth) + 150 > width; // the label stands right of its line, away from the curves, where there is room
+  const clip = `clip-${Math.random().toString(36).slice(2)}`;
+  const line = (values) => values.map((value, i) => `${i ? "L" : "M"}${x(grid[i]).toFixed(2)} ${y(inside(value)).toFixed(2)}`).join("");
+  const children = [
+    element("clipPath", { id: clip }, element("rect", { x: MARGINS.left, y: MARGINS.top, width: width - MARGINS.left - MARGINS.right, height: HEIGHT - MARGINS.top - MARGINS.bottom + 2 })),
+    ...horizontalGrid(width, y, ticks(0, highest, 5)),
+    ...ticks(-reach, reach, 5).map((value) => element("text", { class: "tick", x: x(value), y: HEIGHT - MARGINS.bottom + 15, "text-anchor": "middle" }, show(value))),
+    element("text", { class: "tick", x: (MARGINS.left + width - MARGINS.right) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, "score of the true class"),
+    element("line", { class: "threshold", x1: x(kth), x2: x(kth), y1: MARGINS.top, y2: y(0) }),
+    element("text", { class: "tick", x: x(kth) + (flip ? -4 : 4), y: MARGINS.top + 9, "text-anchor": flip ? "end" : "start" }, `k-th other score ${show(kth)}`),
+    element("line", { class: "true-line", x1: x(scores[label]), x2: x(scores[label]), y1: MARGINS.top, y2: y(0) }),
+    ...(ghost ? [element("path", { class: "ghost", d: line(ghost), "clip-path": `url(#${clip})` })] : []),
+    ...curves.map(([name, values]) => element("path", { class: `curve ${name}`, d: line(values), "clip-path": `url(#${clip})` })),
+    ...(pinned ? [element("circle", { class: "ghost", cx: x(pinned.scores[pinned.label]), cy: y(inside(smoothTopKLoss(pinned.scores, pinned.label, pinned))), r: 4 })] : []),
+    ...curves.map(([name, , value]) => element("circle", { class: `dot ${name}`, cx: x(scores[label]), cy: y(inside(value)), r: 4 })),
+  ];
+  const [cross, hard, smooth] = curves.map(([, , value]) => show(value));
+  return [children, `Loss against the score of class ${names[label]}: smooth ${smooth}, hard ${hard}, cross-entropy ${cross}.`];
+}
+
+/** Bars of the gradient: with their sign, or their sizes on a logarithmic scale, where small ones can be seen. */
+function gradientPanel(width, { scores, label, k, tau, margin, names }, { pinned, logarithmic }) {
+  const smooth = smoothTopKGradient(scores, label, { k, tau, margin });
+  const hard = hardTopKGradient(scores, label, { k, margin });
+  const before = pinned ? smoothTopKGradient(pinned.scores, pinned.label, pinned) : [];
+  const largest = Math.max(1 / k, pinned ? 1 / pinned.k : 0);
+  const exponent = (g) => (Math.fround(g) === 0 ? 0 : Math.max(Math.log10(Math.abs(g) / SMALLEST), 0.04));
+  const height = logarithmic ? exponent : Math.fround;
+  const axes = logarithmic
+    ? classAxes(width, scores.length, 0, Math.log10((1.6 * largest) / SMALLEST))
+    : classAxes(width, scores.length, -1.08 * largest, 1.08 * largest);
+  const size = (g) => (Math.fround(g) === 0 ? "0" : Math.abs(g) < 1e-3 ? show(g, 1) : show(g, 2).replace("0.", "."));
+  const powers = Array.from({ length: 4 }, (_, i) => -8 + 2 * i);
+  const lines = logarithmic
+    ? powers.flatMap((power) => {
+        const y = axes.y(power + 8);
+        return [
+          element("line", { class: power === -8 ? "axis" : "grid", x1: MARGINS.left, x2: width - MARGINS.right, y1: y, y2: y }),
+          element("text", { class: "tick", x: MARGINS.left - 6, y: y + 3.5, "text-anchor": "end" }, `1e−${-power}`),
+        ];
+      })
+    : horizontalGrid(width, axes.y, [-1 / k, 0, 1 / k]);
+  const children = [
+    ...lines,
+    ...classLabels(axes, names, label),
+    ...smooth.map((g, i) => bar(axes, i, height(g), `fill smooth${g < 0 ? " negative" : ""}`)),
+    ...hard.flatMap((g, i) => (g ? [bar(axes, i, height(g), "outline hard")] : [])),
+    ...before.flatMap((g, i) => (i < scores.length && Math.fround(g) !== 0 ? [ghostMark(axes, i, height(g))] : [])),
+    ...classValues(axes, smooth.map(size)),
+  ];
+  const alive = countNonZeroInFloat32(smooth);
+  return [children, `Gradient: ${alive} of ${scores.length} derivatives are not zero in float32; ${show(smooth[label])} for the true class.`];
+}
+
+function probabilityPanel(width, { scores, label, k, tau, names }, { pinned }) {
+  const marginals = topKProbabilities(scores, { k, tau });
+  const before = pinned ? topKProbabilities(pinned.scores, pinned) : [];
+  const axes = classAxes(width, scores.length, 0, 1.04);
+  const children = [
+    ...horizontalGrid(width, axes.y, [0, 0.25, 0.5, 0.75, 1]),
+    ...classLabels(axes, names, label),
+    ...marginals.map((p, i) => bar(axes, i, p, "fill smooth")),
+    ...softmax(scores).map((p, i) =>
+      element("line", { class: "curve cross", x1: axes.middle(i) - axes.barWidth * 0.7, x2: axes.middle(i) + axes.barWidth * 0.7, y1: axes.y(p), y2: axes.y(p) }),
+    ),
+    ...before.slice(0, scores.length).map((p, i) => ghostMark(axes, i, p)),
+    ...classValues(axes, marginals.map((p) => (p < 0.005 ? "0" : p.toFixed(2).replace(/^0/, "")))),
+  ];
+  return [children, `Top-${k} probabilities: ${show(marginals[label], 2)} for the true class; all of them sum to ${k}.`];
+}
+
+const sub = (text) => element("sub", {}, text);
+
+/** The loss in three lines, each with the numbers of the moment. */
+function formulaLines({ scores, label, k, tau, margin }) {
+  const { hardMargin, correction, argument } = pivotForm(scores, label, { k, tau, margin });
+  const loss = tau * softplus(argument);
+  const share = Math.exp(-softplus(argument)); // of the sets with the true class
+  const text = (value) => (value < 0 ? `(${show(value)})` : show(value));
+  const percent = share >= 0.001 ? `${show(100 * share)} %` : show(share);
+  const kth = kthOther(scores, label, k);
+  return [
+    ["hard margin", ["h = α + (s", sub("[k]"), " − s", sub("y"), ") / k"], `${show(margin)} + (${show(kth)} − ${text(scores[label])}) / ${k}`, show(hardMargin)],
+    ["smooth loss", ["L = τ softplus(h / τ + c)"], `${show(tau)} · softplus(${show(hardMargin / tau)} + ${text(correction)})`, show(loss)],
+    ["share of the k-sets with y", ["L = −τ log(share)"], `−${show(tau)} · log(${percent})`, show(loss)],
+  ];
+}
+
+// ---- The scores: bars that are sliders ----------------------------------------------------------------------------
+
+class ScoreBars {
+  constructor(svg, setScore) {
+    this.svg = svg;
+    this.setScore = setScore;
+    this.backdrop = element("g");
+    this.ghosts = element("g", { class: "ghosts" });
+    this.bars = [];
+    svg.append(this.backdrop, this.ghosts);
+  }
+
+  draw(width, { scores, label, k, names }, { pinned }) {
+    if (this.bars.length !== scores.length) this.#rebuild(scores.length);
+    this.scores = scores;
+    const limit = Math.max(SCORE_LIMIT, ...scores.map(Math.abs));
+    const axes = (this.axes = classAxes(width, scores.length, -limit * 1.06, limit * 1.06));
+    const chosen = topKSet(scores, k);
+    const kth = kthOther(scores, label, k);
+    this.backdrop.replaceChildren(
+      ...horizontalGrid(width, axes.y, ticks(-limit, limit, 4)),
+      element("line", { class: "threshold", x1: MARGINS.left, x2: width - MARGINS.right, y1: axes.y(kth), y2: axes.y(kth) }),
+      element("text", { class: "tick", x: width - MARGINS.right, y: axes.y(kth) - 4, "text-anchor": "end" }, `k-th other score ${show(kth)}`),
+      ...classLabels(axes, names, label),
+    );
+    this.ghosts.replaceChildren(...(pinned?.scores ?? []).slice(0, scores.length).map((score, i) => ghostMark(axes, i, score)));
+    this.bars.forEach((node, i) => this.#update(node, i, { score: scores[i], limit, inside: chosen.has(i), isTrue: i === label, name: names[i] }));
+    const text = [...chosen].map((i) => names[i]).join(", ");
+    return `Scores of ${scores.length} classes. Top ${k}: ${text}. True class ${names[label]}.`;
+  }
+
+  #rebuild(count) {
+    this.bars.forEach((node) => node.remove());
+    this.bars = Array.from({ length: count }, (_, i) => {
+      const node = element("g", { class: "score", role: "slider", tabindex: "0", "aria-orientation": "vertical", ...OWN_KEYS });
+      node.append(element("rect", { class: "grip" }), element("rect", { class: "body" }), element("circle", { class: "handle", r: 6 }));
+      node.addEventListener("keydown", (event) => this.#key(event, i));
+      node.addEventListener("pointerdown", (event) => this.#grab(event, node, i));
+      this.ghosts.before(node);
+      return node;
+    });
+  }
+
+  #update(node, i, { score, limit, inside, isTrue, name }) {
+    const { y, middle, barWidth, band } = this.axes;
+    const [grip, body, handle] = node.children;
+    const [top, bottom] = [Math.min(y(score), y(0)), Math.max(y(score), y(0))];
+    node.setAttribute("class", `score${inside ? " inside" : ""}${isTrue ? " true" : ""}`);
+    // The grip is wider than the bar, for fingers, and ends near the handle, so that a page still scrolls beside it.
+    setAttributes(grip, { x: middle(i) - band / 2, y: top - 16, width: band, height: bottom - top + 32, rx: 4 });
+    setAttributes(body, { x: middle(i) - barWidth / 2, y: top, width: barWidth, height: Math.max(bottom - top, 1) });
+    setAttributes(handle, { cx: middle(i), cy: y(score) });
+    setAttributes(node, {
+      "aria-label": `Score of class ${name}${isTrue ? ", the true class" : ""}`,
+      "aria-valuemin": -limit,
+      "aria-valuemax": limit,
+      "aria-valuenow": score,
+      "aria-valuetext": `${show(score)}, ${inside ? "in" : "outside"} the top k`,
+    });
+  }
+
+  #key(event, i) {
+    const moves = { ArrowUp: 0.1, ArrowRight: 0.1, ArrowDown: -0.1, ArrowLeft: -0.1, PageUp: 1, PageDown: -1, Home: -Infinity, End: Infinity };
+    if (!(event.key in moves)) return;
+    event.preventDefault();
+    this.setScore(i, (score) => score + moves[event.key]);
+  }
+
+  #grab(event, node, i) {
+    event.preventDefault();
+    node.focus({ preventScroll: true });
+    node.setPointerCapture(event.pointerId);
+    const box = this.svg.getBoundingClientRect();
+    const { y } = this.axes;
+    const offset = event.clientY - (this.svg.getBoundingClientRect().top + y(this.scores[i]));
+    const perPixel = y(0) - y(1);
+    const move = (moved) => this.setScore(i, () => (y(0) - (moved.clientY - box.top - offset)) / perPixel);
+    const release = () => {
+      node.removeEventListener("pointermove", move);
+      ["pointerup", "pointercancel"].forEach((name) => node.removeEventListener(name, release));
+    };
+    node.addEventListener("pointermove", move);
+    ["pointerup", "pointercancel"].forEach((name) => node.addEventListener(name, release));
+  }
+}
+
+/** The scores on a phone: one slider per class, each as high as a finger needs, that move across the page's scroll. */
+class ScoreRows {
+  constructor(node, setScore) {
+    this.node = node;
+    this.setScore = setScore;
+    this.rows = [];
+  }
+
+  draw({ scores, label, k, names }) {
+    if (this.rows.length !== scores.length) this.#rebuild(scores.length);
+    const limit = Math.max(SCORE_LIMIT, ...scores.map(Math.abs));
+    const chosen = topKSet(scores, k);
+    this.rows.forEach(({ row, name, input, value }, i) => {
+      row.className = `score-row${chosen.has(i) ? " inside" : ""}${i === label ? " true" : ""}`;
+      name.textContent = i === label ? `${names[i]} = y` : names[i];
+      setAttributes(input, { min: -limit, max: limit, "aria-label": `Score of class ${names[i]}${i === label ? ", the true class" : ""}` });
+      if (Math.abs(input.valueAsNumber - scores[i]) > 0.05) input.value = scores[i];
+      input.setAttribute("aria-valuetext", `${show(scores[i])}, ${chosen.has(i) ? "in" : "outside"} the top k`);
+      value.textContent = show(scores[i], 2);
+    });
+  }
+
+  #rebuild(count) {
+    this.rows = Array.from({ length: count }, (_, i) => {
+      const name = element("span", { class: "name" });
+      const input = element("input", { type: "range", step: 0.1, ...OWN_KEYS });
+      const value = element("span", { class: "value" });
+      input.addEventListener("input", () => this.setScore(i, () => input.valueAsNumber));
+      return { row: element("div", {}, name, input, value), name, input, value };
+    });
+    this.node.replaceChildren(...this.rows.map(({ row }) => row));
+  }
+}
+
+// ---- The whole explorer -------------------------------------------------------------------------------------------
+
+const TRAITS = ["tau", "k", "margin", "scores", "label", "names"];
+const PRESETS = [
+  ["Paper, CIFAR-100: k = 5, τ = 1", { k: 5, tau: 1, margin: 1 }],
+  ["Paper, ImageNet: k = 5, τ = 0.1", { k: 5, tau: 0.1, margin: 1 }],
+  ["Nearly hard: τ = 0.001", { tau: 1e-3 }],
+  ["Cross-entropy: k = 1, τ = 1, α = 0", { k: 1, tau: 1, margin: 0 }],
+];
+
+/** What the model holds, made consistent: k and the label may arrive before the scores they belong to. */
+function read(model) {
+  const scores = [...model.get("scores")];
+  const given = model.get("names") ?? [];
+  return {
+    scores,
+    tau: model.get("tau"),
+    margin: model.get("margin"),
+    k: Math.min(model.get("k"), scores.length - 1),
+    label: Math.min(model.get("label"), scores.length - 1),
+    names: scores.map((_, i) => given[i] ?? String(i)),
+  };
+}
+
+let lastId = 0;
+
+/** A label, its input below it, and the value at the end of the label's line. */
+function labelled(text, symbol, input, ...value) {
+  input.id = `tau-explorer-${(lastId += 1)}`;
+  return element("div", { class: "control" }, element("label", { for: input.id }, text, " ", element("i", {}, symbol)), ...value, input);
+}
+
+function control(text, symbol, attributes, parse, describe, onInput) {
+  const input = element("input", { type: "range", ...attributes, ...OWN_KEYS });
+  const output = element("span", { class: "value" });
+  const node = labelled(text, symbol, input, output);
+  input.addEventListener("input", () => onInput(parse(input.valueAsNumber)));
+  const update = (position, value) => {
+    if (input.valueAsNumber !== position) input.value = position;
+    output.textContent = show(value);
+    input.setAttribute("aria-valuetext", describe(value));
+  };
+  return { node, input, update };
+}
+
+function panel(title, note, className = "") {
+  const svg = element("svg", { height: HEIGHT, class: className });
+  const caption = element("div", { class: "caption" }, element("b", {}, title), element("span", { class: "note" }, ...note));
+  return { svg, caption, node: element("div", { class: "panel" }, caption, svg) };
+}
+
+function button(text, onClick, attributes = {}) {
+  const node = element("button", { type: "button", ...attributes, ...OWN_KEYS }, text);
+  node.addEventListener("click", onClick);
+  return node;
+}
+
+const key = (name, text) => element("span", { class: `key ${name}` }, text);
+
+export function render({ model, el }) {
+  const view = { pinned: null, logarithmic: false, rate: 1, steps: 1, taken: 0 }; // what is shown and not part of the state
+  const set = (values) => {
+    Object.entries(values).forEach(([name, value]) => model.set(name, value));
+    model.save_changes();
+  };
+  // What is drawn may be a key behind the model, so a step starts from the model's score.
+  const setScore = (i, next) => {
+    const scores = [...model.get("scores")];
+    const limit = Math.max(SCORE_LIMIT, ...scores.map(Math.abs));
+    scores[i] = Number(Math.min(Math.max(next(scores[i]), -limit), limit).toFixed(2));
+    set({ scores });
+  };
+  const start = { ...read(model) };
+
+  const tau = control("Temperature", "τ", { min: -4, max: 2, step: 0.01, name: "tau" }, (v) => Number((10 ** v).toPrecision(3)), (v) => `tau ${show(v)}`, (v) => set({ tau: v }));
+  const k = control("Guesses", "k", { min: 1, max: 9, step: 1, name: "k" }, Math.round, (v) => `k ${v}`, (v) => set({ k: v }));
+  const margin = control("Margin", "α", { min: 0, max: 3, step: 0.05, name: "margin" }, (v) => v, (v) => `margin ${show(v)}`, (v) => set({ margin: v }));
+  const label = element("select", { name: "label", ...OWN_KEYS });
+  label.addEventListener("change", () => set({ label: Number(label.value) }));
+  const presets = PRESETS.map(([text, values]) =>
+    button(text, () => set({ ...values, k: Math.min(values.k ?? model.get("k"), model.get("scores").length - 1) })),
+  );
+  const reset = button("Start again", () => {
+    Object.assign(view, { pinned: null, taken: 0 });
+    set({ scores: start.scores, label: start.label, k: start.k, tau: start.tau, margin: start.margin });
+    draw();
+  });
+  const pin = button("Pin this state", () => {
+    view.pinned = view.pinned ? null : read(model);
+    draw();
+  });
+  const link = model.carriesAddress ? [copyLink(model)] : [];
+
+  const rate = control("Rate", "η", { min: -2, max: 2, step: 0.05, name: "rate" }, (v) => Number((10 ** v).toPrecision(2)), (v) => `rate ${show(v)}`, (v) => {
+    view.rate = v;
+    draw();
+  });
+  const steps = element("select", { name: "steps", ...OWN_KEYS }, ...[1, 10, 100].map((count) => element("option", { value: count }, String(count))));
+  steps.addEventListener("change", () => (view.steps = Number(steps.value)));
+  const taken = element("p", { class: "taken" });
+  const step = (loss) => {
+    const state = read(model);
+    view.pinned ??= state; // where the scores come from stays in sight
+    view.taken += view.steps;
+    set({ scores: descend(loss, state.scores, state.label, state, view).map((score) => Number(score.toPrecision(8))) });
+  };
+  const stepping = element(
+    "fieldset",
+    { class: "stepping" },
+    element("legend", {}, "Take a gradient step"),
+    rate.node,
+    labelled("Steps at once", "", steps),
+    element("div", { class: "buttons" }, ...Object.keys(GRADIENTS).map((loss) => button(loss === "cross-entropy" ? `on ${loss}` : `on the ${loss} loss`, () => step(loss)))),
+    taken,
+  );
+
+  const rows = element("div", { class: "score-rows" });
+  const scores = panel("Scores", ["filled: the top k · drag, or use arrow keys"], "scores");
+  scores.node.append(rows);
+  const loss = panel("Loss", [key("smooth", "smooth"), key("hard", "hard"), key("cross", "cross-entropy")]);
+  const logarithmic = button("log scale", () => {
+    view.logarithmic = !view.logarithmic;
+    draw();
+  }, { class: "toggle", "aria-pressed": "false" });
+  const gradient = panel("Gradient", [], "gradient");
+  const probability = panel("Top-k probability", [key("smooth", "in the top k, at τ"), key("cross", "softmax")]);
+  const formula = element("table", { class: "formula" });
+  const summary = element("p", { class: "summary" });
+  const status = element("p", { class: "status", role: "status" });
+  const root = element(
+    "div",
+    { class: "tau-explorer", role: "group", "aria-label": "Tau explorer" },
+    element("style", {}, STYLE),
+    element("div", { class: "controls" }, tau.node, k.node, margin.node, labelled("True class", "y", label)),
+    element("div", { class: "presets" }, ...presets, reset, pin, ...link),
+    summary,
+    element("div", { class: "panels" }, scores.node, loss.node, gradient.node, probability.node),
+    element("div", { class: "formula-box" }, formula),
+    stepping,
+    status,
+  );
+  const bars = new ScoreBars(scores.svg, setScore);
+  const list = new ScoreRows(rows, setScore);
+  scores.svg.setAttribute("role", "group");
+
+  function drawControls(state) {
+    tau.update(Number(Math.log10(state.tau).toFixed(2)), state.tau);
+    k.input.max = state.scores.length - 1;
+    k.update(state.k, state.k);
+    margin.update(state.margin, state.margin);
+    rate.update(Number(Math.log10(view.rate).toFixed(2)), view.rate);
+    if (label.options.length !== state.names.length || state.names.some((name, i) => label.options[i].text !== name)) {
+      label.replaceChildren(...state.names.map((name, i) => element("option", { value: i }, name)));
+    }
+    label.value = state.label;
+    pin.textContent = view.pinned ? "Unpin" : "Pin this state";
+    logarithmic.setAttribute("aria-pressed", String(view.logarithmic));
+  }
+
+  function drawPanel({ svg, node }, drawing, state) {
+    const width = node.clientWidth;
+    if (width === 0) return "";
+    const [children, sentence] = drawing(width, state, view);
+    setAttributes(svg, { viewBox: `0 0 ${width} ${HEIGHT}`, width, role: "img", "aria-label": sentence });
+    svg.replaceChildren(...children);
+    return sentence;
+  }
+
+  let announcement;
+  function draw() {
+    const state = read(model);
+    drawControls(state);
+    const width = scores.node.clientWidth;
+    if (width === 0) return;
+    const narrow = root.clientWidth < NARROW;
+    root.classList.toggle("narrow", narrow);
+    if (narrow) list.draw(state);
+    else {
+      setAttributes(scores.svg, { viewBox: `0 0 ${width} ${HEIGHT}`, width });
+      scores.svg.setAttribute("aria-label", bars.draw(width, state, view));
+    }
+    const sentence = drawPanel(loss, lossPanel, state);
+    drawPanel(gradient, gradientPanel, state);
+    drawPanel(probability, probabilityPanel, state);
+    formula.replaceChildren(...formulaLines(state).map(([name, symbols, numbers, value]) =>
+      element("tr", {}, element("th", { scope: "row" }, name), element("td", {}, ...symbols), element("td", {}, `= ${numbers}`), element("td", {}, "= ", element("b", {}, value))),
+    ));
+    summarise(state, sentence);
+  }
+
+  function summarise(state, sentence) {
+    const alive = countNonZeroInFloat32(smoothTopKGradient(state.scores, state.label, state));
+    const share = `${alive} of ${state.scores.length} derivatives (${Math.round((100 * alive) / state.scores.length)} %) are not zero in float32`;
+    gradient.caption.lastChild.replaceChildren(key("smooth", "smooth"), key("hard", "hard"), logarithmic, element("b", { class: "share" }, share));
+    const rank = 1 + state.scores.filter((score) => score > state.scores[state.label]).length;
+    const place = `the true class ranks ${rank}: ${rank <= state.k ? "inside" : "outside"} the top ${state.k}`;
+    const losses = ({ scores: s, label: y, ...options }) => [
+      ["smooth", smoothTopKLoss(s, y, options)],
+      ["hard", hardTopKLoss(s, y, options)],
+      ["cross-entropy", crossEntropy(s, y)],
+    ];
+    const line = (values) => values.flatMap(([name, value]) => [`${name} `, element("b", {}, show(value)), " · "]);
+    const ghost = view.pinned
+      ? [element("br"), key("ghost", ""), `pinned, τ = ${show(view.pinned.tau)}, k = ${view.pinned.k}, α = ${show(view.pinned.margin)}: `, ...line(losses(view.pinned)).slice(0, -1)]
+      : [];
+    summary.replaceChildren(...line(losses(state)), place, ...ghost);
+    taken.textContent = view.taken ? `${view.taken} ${view.taken === 1 ? "step" : "steps"} taken; the pinned state is where they began.` : "Scores move against the gradient: s ← s − η ∂L/∂s.";
+    // A screen reader hears the result once the hand rests, not every step on the way.
+    clearTimeout(announcement);
+    announcement = setTimeout(() => {
+      status.textContent = `${sentence} ${share}; ${place}.`;
+      model.rests?.();
+    }, 500);
+  }
+
+  let frame = 0;
+  const schedule = () => {
+    frame ||= requestAnimationFrame(() => {
+      frame = 0;
+      draw();
+    });
+  };
+  TRAITS.forEach((name) => model.on(`change:${name}`, schedule));
+  const observer = new ResizeObserver(schedule);
+  el.replaceChildren(root);
+  observer.observe(root);
+  draw();
+  return () => {
+    observer.disconnect();
+    cancelAnimationFrame(frame);
+    clearTimeout(announcement);
+    TRAITS.forEach((name) => model.off(`change:${name}`, schedule));
+  };
+}
+
+/** A button that copies the address of the page with the state in it; where that is refused, the address is shown. */
+function copyLink(model) {
+  const node = button("Copy link", async () => {
+    const address = location.href.replace(/#.*$/, "") + toAddress(read(model));
+    try {
+      await navigator.clipboard.writeText(address);
+      node.textContent = "Copied";
+    } catch {
+      globalThis.prompt("The address of this state:", address);
+    }
+    setTimeout(() => (node.textContent = "Copy link"), 1500);
+  });
+  return node;
+}
+
+/** A model for the page's explorer that begins with what the address carries and writes it back when the hand rests. */
+function modelOfPage(values) {
+  const model = standInModel({ ...values, ...fromAddress(location.hash) });
+  const first = toAddress(read(model));
+  model.carriesAddress = true;
+  model.rests = () => {
+    const address = toAddress(read(model));
+    if (address !== first || location.hash.includes("tau=")) history.replaceState(null, "", address);
+  };
+  addEventListener("hashchange", () => Object.entries(fromAddress(location.hash)).forEach(([name, value]) => model.set(name, value)));
+  return model;
+}
+
+// Colours come from the page's theme (the book's, then JupyterLab's); dash patterns say the same without colour.
+const STYLE = `
+.tau-explorer {
+  --ink: var(--pst-color-text-base, var(--jp-content-font-color1, #1f2328));
+  --paper: var(--pst-color-background, var(--jp-layout-color0, #fff));
+  --soft: color-mix(in srgb, var(--ink) 62%, var(--paper));
+  --line: color-mix(in srgb, var(--ink) 16%, var(--paper));
+  --smooth: #1f6fb4; --hard: #a3541a; --true: #9b2d86; --ghost: #2f7d4f;
+  container-type: inline-size; color: var(--ink); background: var(--paper);
+  font: 14px/1.4 system-ui, sans-serif; margin: 0.5rem 0 1rem;
+}
+[data-theme="dark"] .tau-explorer, [data-jp-theme-light="false"] .tau-explorer {
+  --smooth: #6fb3ff; --hard: #f0a468; --true: #f093dd; --ghost: #7fd3a0;
+}
+.tau-explorer .controls { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 9.5rem), 1fr)); gap: 0.5rem 1.25rem; }
+.tau-explorer .control { display: grid; grid-template-columns: 1fr auto; align-items: center; gap: 0 0.5rem; margin: 0; font-size: 0.95em; }
+.tau-explorer .control label { margin: 0; font: inherit; }
+.tau-explorer .control input, .tau-explorer .control select { grid-column: 1 / -1; width: 100%; height: 1.9rem; margin: 0; accent-color: var(--smooth); font: inherit; color: var(--ink); background: var(--paper); }
+.tau-explorer .control select { border: 1px solid var(--line); border-radius: 4px; }
+.tau-explorer .control .value { font-variant-numeric: tabular-nums; font-weight: 600; }
+.tau-explorer i { font-family: "STIX Two Math", "Cambria Math", Georgia, serif; }
+.tau-explorer .presets { display: flex; flex-wrap: wrap; gap: 0.4rem; margin: 0.6rem 0; }
+.tau-explorer button { font: inherit; font-size: 0.88em; color: var(--ink); background: transparent; border: 1px solid color-mix(in srgb, var(--ink) 30%, var(--paper)); border-radius: 999px; padding: 0.15rem 0.75rem; min-height: 1.9rem; cursor: pointer; }
+.tau-explorer button:hover { background: var(--line); }
+.tau-explorer :is(input, select, button):focus-visible { outline: 3px solid var(--smooth); outline-offset: 2px; }
+.tau-explorer .toggle { min-height: 1.5rem; padding: 0 0.6rem; }
+.tau-explorer.narrow .toggle { min-height: 44px; }
+.tau-explorer [aria-pressed="true"], .tau-explorer [aria-pressed="true"]:hover { background: var(--smooth); border-color: var(--smooth); color: var(--paper); }
+.tau-explorer .formula-box { overflow-x: auto; margin: 1rem 0; }
+.tau-explorer table.formula { border-collapse: collapse; font-size: 0.95em; font-variant-numeric: tabular-nums; width: auto; margin: 0; }
+.tau-explorer table.formula :is(td, th) { border: 0; padding: 0.15rem 0.9rem 0.15rem 0; text-align: left; font-weight: 400; white-space: nowrap; background: none; }
+.tau-explorer table.formula tr { border: 0; background: none; }
+.tau-explorer table.formula th { color: var(--soft); }
+.tau-explorer .stepping { display: grid; grid-template-columns: 11rem 7rem auto; gap: 0.4rem 1.25rem; align-items: end; border: 1px solid var(--line); border-radius: 6px; padding: 0.3rem 0.9rem 0.7rem; margin: 0; min-width: 0; }
+.tau-explorer .stepping legend { float: none; width: auto; font: inherit; font-weight: 600; padding: 0 0.3rem; margin: 0; }
+.tau-explorer .stepping .buttons { display: flex; flex-wrap: wrap; gap: 0.4rem; }
+.tau-explorer .taken { grid-column: 1 / -1; margin: 0; color: var(--soft); font-size: 0.9em; }
+.tau-explorer .score-rows { display: none; }
+.tau-explorer .ghost { fill: none; stroke: var(--ghost); stroke-width: 2; stroke-dasharray: 5 2; }
+.tau-explorer .ghosts { pointer-events: none; }
+.tau-explorer .key.ghost::before { border-top: 2px dashed var(--ghost); }
+.tau-explorer.narrow .controls { position: sticky; top: var(--explorer-top, 0px); z-index: 5; background: var(--paper); grid-template-columns: repeat(3, minmax(0, 1fr)); gap: 0 0.9rem; padding: 0.3rem 0; border-bottom: 1px solid var(--line); }
+.tau-explorer.narrow .controls .control:first-child { grid-column: 1 / -1; }
+.tau-explorer.narrow .controls label { white-space: nowrap; }
+.tau-explorer.narrow .control :is(input, select) { height: 44px; }
+.tau-explorer.narrow button { min-height: 44px; min-width: 44px; }
+.tau-explorer.narrow .panel svg.scores { display: none; }
+.tau-explorer.narrow .score-rows { display: block; }
+.tau-explorer.narrow .stepping { grid-template-columns: 1fr 1fr; }
+.tau-explorer.narrow .stepping .buttons { grid-column: 1 / -1; }
+.tau-explorer.narrow table.formula tr { display: grid; grid-template-columns: auto auto; justify-content: start; margin-bottom: 0.5rem; }
+.tau-explorer.narrow table.formula th { grid-column: 1 / -1; }
+.tau-explorer.narrow table.formula td:nth-child(2) { grid-column: 1 / -1; }
+.tau-explorer .score-row { display: grid; grid-template-columns: 3.2rem 1fr 2.6rem; align-items: center; gap: 0.5rem; --bar: var(--soft); }
+.tau-explorer .score-row.true { --bar: var(--true); color: var(--true); font-weight: 700; }
+.tau-explorer .score-row input { width: 100%; height: 44px; margin: 0; accent-color: var(--line); touch-action: pan-y; }
+.tau-explorer .score-row.inside input { accent-color: var(--bar); }
+.tau-explorer .score-row .value { text-align: right; font-variant-numeric: tabular-nums; }
+@media (pointer: coarse) { .tau-explorer .control :is(input, select), .tau-explorer button { min-height: 44px; } }
+.tau-explorer .summary { margin: 0.3rem 0 0.6rem; font-variant-numeric: tabular-nums; }
+.tau-explorer .panels { display: grid; grid-template-columns: minmax(0, 1fr); align-items: end; gap: 1rem 1.5rem; }
+@container (min-width: 620px) { .tau-explorer .panels { grid-template-columns: repeat(2, minmax(0, 1fr)); } }
+.tau-explorer .panel { margin: 0; min-width: 0; }
+.tau-explorer .panel svg { display: block; max-width: 100%; overflow: visible; }
+.tau-explorer .caption { display: flex; flex-wrap: wrap; gap: 0 0.7rem; align-items: baseline; margin: 0; text-align: left; font-size: 1em; color: var(--ink); }
+.tau-explorer .note { flex: 1 1 0; min-width: 12rem; display: flex; flex-wrap: wrap; gap: 0 0.9rem; color: var(--soft); font-size: 0.88em; }
+.tau-explorer .share { font-weight: 600; }
+.tau-explorer .key::before { content: ""; display: inline-block; width: 1.7em; margin-right: 0.35em; vertical-align: 0.25em; border-top: 3px solid var(--smooth); }
+.tau-explorer .key.hard::before { border-top: 3px dotted var(--hard); }
+.tau-explorer .key.cross::before { border-top: 2px dashed var(--ink); }
+.tau-explorer text { fill: var(--soft); font: 11px system-ui, sans-serif; font-variant-numeric: tabular-nums; }
+.tau-explorer text.value { font-size: 10px; fill: var(--ink); }
+.tau-explorer text.true { fill: var(--true); font-weight: 700; }
+.tau-explorer .grid { stroke: var(--line); }
+.tau-explorer .axis { stroke: var(--soft); }
+.tau-explorer .threshold { stroke: var(--soft); stroke-dasharray: 2 3; }
+.tau-explorer .true-line { stroke: var(--true); stroke-width: 1.5; opacity: 0.6; }
+.tau-explorer .curve { fill: none; stroke-width: 2; }
+.tau-explorer .curve.smooth { stroke: var(--smooth); stroke-width: 3; }
+.tau-explorer .curve.hard { stroke: var(--hard); stroke-width: 2.5; stroke-dasharray: 0.1 5; stroke-linecap: round; }
+.tau-explorer .curve.cross { stroke: var(--ink); stroke-dasharray: 6 4; }
+.tau-explorer line.curve.cross { stroke-dasharray: 4 2; }
+.tau-explorer .dot { stroke: var(--paper); stroke-width: 1.5; }
+.tau-explorer .dot.smooth, .tau-explorer .fill.smooth { fill: var(--smooth); }
+.tau-explorer .dot.hard { fill: var(--hard); }
+.tau-explorer .dot.cross { fill: var(--ink); }
+.tau-explorer .fill { opacity: 0.85; }
+.tau-explorer .outline.hard { fill: none; stroke: var(--hard); stroke-width: 2; stroke-dasharray: 0.1 4; stroke-linecap: round; }
+.tau-explorer .score { cursor: ns-resize; touch-action: pan-x; outline: none; --bar: var(--soft); }
+.tau-explorer .score.true { --bar: var(--true); }
+.tau-explorer .score .grip { fill: transparent; }
+.tau-explorer .score .body { fill: var(--paper); stroke: var(--bar); stroke-width: 1.5; }
+.tau-explorer .score.inside .body { fill: var(--bar); }
+.tau-explorer .score .handle { fill: var(--paper); stroke: var(--bar); stroke-width: 2; }
+.tau-explorer .score:hover .handle { fill: var(--bar); }
+.tau-explorer .score:focus-visible .grip { stroke: var(--smooth); stroke-width: 2.5; }
+.tau-explorer .status { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+`;
+
+if (typeof document !== "undefined") {
+  document.querySelectorAll("[data-tau-explorer]").forEach((el) => {
+    render({ model: modelOfPage(JSON.parse(el.dataset.tauExplorer || "{}")), el });
+    el.removeAttribute("data-tau-explorer"); // drawn once, even where the script is on the page twice
+  });
+}
+
+export default { render };

@@ -1,0 +1,94 @@
+"""The built-in real data: 128 features of every image of CIFAR-100, seen by a network trained on ImageNet.
+
+`book/results/cifar100_features.npz` holds them for all 50,000 training and 10,000 test images, one byte per feature,
+with the fine labels; `cifar100_features.json` beside it says how it was made. They lie with the recorded results,
+because they are a measurement of ours and no part of the package: the wheel does not carry them.
+`feature_extraction.py` computes them anew from the images.
+"""
+
+import hashlib
+import json
+import zipfile
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smooth_topk.noisy_labels import CIFAR100_SUPERCLASSES
+from smooth_topk.study.data.augmentation import EpochPlan
+from smooth_topk.study.data.sources import ArraySource
+from smooth_topk.study.records.paths import recorded_folder
+
+FILE, PROVENANCE = "cifar100_features.npz", "cifar100_features.json"
+VERSION = 1  # of the file's layout
+PARTS = {"train": 50_000, "test": 10_000}
+HELD_OUT_PER_CLASS = 50  # as for the images themselves: the same 5,000 are held out
+COMMAND = "python scripts/prepare_data.py features"
+
+
+@dataclass(frozen=True)
+class FeatureSource(ArraySource):
+    """Features instead of pixels: `images` are (N, 128) int8, and a feature is its byte times `step`."""
+
+    step: Tensor = field(default_factory=lambda: torch.ones(()))
+    evaluation_batch: int = 2_500
+
+    def augmented(self, images: Tensor, plan: EpochPlan, device: torch.device) -> Tensor:
+        """Features have no flips and crops: every epoch sees the same numbers."""
+        return images
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """Returns features (N, 128) as float32; the first one has about the standard deviation one."""
+        return images.to(torch.float32) * self.step.to(images.device)
+
+
+@cache
+def load(folder: Path | None = None) -> FeatureSource:
+    """Checks the feature file against its recorded sum and reads it; a second call in a process is free.
+
+    Raises:
+        FileNotFoundError, ValueError: with the file and the command that makes it anew.
+    """
+    folder = folder or recorded_folder()
+    expected = _read_provenance(folder / PROVENANCE)
+    path = folder / FILE
+    repair = f"Take it from a clone of the project, or make it anew from CIFAR-100: {COMMAND}"
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing. {repair}")
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != expected["sha256"]:
+        raise ValueError(f"{path} is damaged or altered: its SHA-256 sum is not that of {PROVENANCE}. {repair}")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in ("train", "test", "train_labels", "test_labels", "step")}
+            deviation = float(file["largest_deviation"])
+    except (ValueError, KeyError, OSError, zipfile.BadZipFile):
+        raise ValueError(f"{path} does not hold the arrays of version {VERSION}. {repair}") from None
+    superclasses = tuple(int(group) for group in CIFAR100_SUPERCLASSES)
+    return FeatureSource(
+        images={part: torch.from_numpy(arrays[part]) for part in PARTS},
+        labels={part: torch.from_numpy(arrays[f"{part}_labels"]).long() for part in PARTS},
+        class_names=tuple(expected["class_names"]),
+        class_to_superclass=superclasses,
+        held_out_per_class=HELD_OUT_PER_CLASS,
+        mean=(0.0, 0.0, 0.0),
+        std=(1.0, 1.0, 1.0),
+        step=torch.from_numpy(arrays["step"]) / deviation,
+    )
+
+
+def _read_provenance(path: Path) -> dict:
+    repair = f"Take it from a clone of the project, or make it anew from CIFAR-100: {COMMAND}"
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing. {repair}")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        version, _, _ = found["version"], found["sha256"], found["class_names"]
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{path} is damaged. {repair}") from None
+    if version != VERSION:
+        raise ValueError(f"{path} has version {version}, this program reads version {VERSION}. {repair}")
+    return found

@@ -1,0 +1,80 @@
+"""What a run will cost, before it runs: RunConfig in, seconds out. An estimate, and the assumption behind it."""
+
+from collections.abc import Sequence
+
+from smooth_topk.study.experiments.run_config import RunConfig
+
+SPLITS = {  # training, validation and test images
+    "synthetic": (10_000, 500, 2_000),
+    "cifar100_features": (45_000, 5_000, 10_000),
+    "cifar100": (45_000, 5_000, 10_000),
+    "imagenet": (1_231_167, 50_000, 50_000),
+}
+MULTIPLY_ADDS = {  # millions per image, forward; 100 classes at 32 x 32, ResNet-18 1,000 classes at 224 x 224
+    "head": 0.117,
+    "small": 6.6,
+    "densenet40_12": 264.9,
+    "densenet40_40": 2_662.9,
+    "densenet40_12_bc": 72.4,
+    "densenet40_40_bc": 798.9,
+    "resnet18": 1_814.1,
+}
+TRAINING_FACTOR = 3  # a backward pass costs about two forward passes
+# Millions of multiply-adds a second, forward and backward. One CPU thread: measured, the best of several steps.
+CPU_RATES = {
+    "head": 30_000,  # overhead of small steps included
+    "small": 20_000,
+    "densenet40_12": 14_000,
+    "densenet40_40": 22_000,
+    "densenet40_12_bc": 11_000,
+    "densenet40_40_bc": 22_000,
+    "resnet18": 23_000,
+}
+# One GPU: the paper's day and a half on two Titan Xp for ResNet-18 on ImageNet (section 5.2) is 3.1e12 a second and
+# card. DenseNets and small nets move more memory per multiply-add: a third and a tenth of that are assumed.
+GPU_RATES = {name: 1_000_000 for name in MULTIPLY_ADDS} | {"resnet18": 3_100_000, "small": 300_000, "head": 100_000}
+ASSUMPTIONS = {
+    "cpu": "one thread of a server processor of the 2020s with nothing else to do",
+    "gpu": "one Titan Xp as in the paper (ResNet-18 by its section 5.2; other networks assumed); not measured here",
+}
+
+
+def expected_seconds(config: RunConfig, device: str = "cpu") -> float:
+    """Estimates the duration of a run with one process, ASSUMPTIONS[device] given.
+
+    Example:
+        >>> round(expected_seconds(RunConfig(dataset="imagenet", model="resnet18", epochs=120), "gpu") / 3600)  # hours
+        73
+    """
+    if device not in ASSUMPTIONS:
+        raise ValueError(f"device must be cpu or gpu, got {device!r}.")
+    rate = (CPU_RATES if device == "cpu" else GPU_RATES)[config.model]
+    return images_in_forward_passes(config) * _multiply_adds(config) / rate
+
+
+def makespan(seconds: Sequence[float], workers: int) -> float:
+    """Returns when the last run ends if every free worker takes the longest run that is left.
+
+    Example:
+        >>> makespan([2.0, 3.0, 4.0], workers=2)
+        5.0
+    """
+    free_at = [0.0] * workers
+    for duration in sorted(seconds, reverse=True):
+        free_at.sort()
+        free_at[0] += duration
+    return max(free_at)
+
+
+def images_in_forward_passes(config: RunConfig) -> float:
+    """Returns how many images go forward through the network, an image trained on counted three times."""
+    whole, validation, test = SPLITS[config.dataset]
+    share = 1.0 if config.train_size is None else config.train_size
+    training = share * whole if isinstance(share, float) else share
+    return config.epochs * (TRAINING_FACTOR * training + validation) + test * (10 if config.ten_crop else 1)
+
+
+def _multiply_adds(config: RunConfig) -> float:
+    # Convolutions cost in proportion to the pixels.
+    usual, given = (224 if config.model == "resnet18" else 32), (224 if config.dataset == "imagenet" else 32)
+    return MULTIPLY_ADDS[config.model] * (given / usual) ** 2

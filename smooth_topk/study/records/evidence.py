@@ -1,0 +1,94 @@
+"""Which runs a study chapter shows: configurations in, their recorded rows, curves and origin out."""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import pandas as pd
+
+from smooth_topk.study.experiments.run_config import RunConfig
+from smooth_topk.study.records.paths import recorded_folder
+from smooth_topk.study.records.runs import EPOCHS, RESULT_TYPES, RUNS, read_epochs, read_runs
+
+CONDITIONS = ("device", "cpu", "machine", "threads", "dtype", "batch", "batch_size", "k", "tau")
+
+
+def recorded_runs(grid: Sequence[RunConfig], folder: Path | None = None) -> pd.DataFrame:
+    """Returns the rows of runs.csv that belong to the grid, in its order; of `folder`, by default book/results."""
+    runs = _read_once(read_runs, folder or recorded_folder(), RUNS).set_index("run_id", drop=False)
+    found = dict.fromkeys(run.run_id for run in grid if run.run_id in runs.index)
+    return runs.loc[list(found)].reset_index(drop=True)
+
+
+def epochs_of(runs: pd.DataFrame, folder: Path | None = None) -> pd.DataFrame:
+    """Returns the rows of epochs.csv that belong to the runs."""
+    epochs = _read_once(read_epochs, folder or recorded_folder(), EPOCHS)
+    return epochs[epochs["run_id"].isin(set(runs["run_id"]))]
+
+
+def origin(runs: pd.DataFrame, grid: Sequence[RunConfig]) -> str:
+    """Returns in one sentence how many runs of a grid are there, what they are, and where and when they ran.
+
+    Example:
+        >>> origin(pd.DataFrame({"run_id": []}), [RunConfig()])
+        '0 of 1 runs recorded: not run.'
+    """
+    distinct = {run.run_id: run for run in grid}
+    found = f"{runs['run_id'].nunique()} of {len(distinct)} runs recorded"
+    if runs.empty:
+        return f"{found}: not run."
+    setting = _and(f"{run.dataset}, {run.model}, {run.epochs} epochs" for run in distinct.values())
+    return f"{found}: {setting}; {where_and_when(runs)}."
+
+
+def where_and_when(rows: pd.DataFrame) -> str:
+    """Returns machines, torch and days of some rows, as far as they are recorded."""
+    names = [name for name in ("device", "cpu", "machine", "torch") if name in rows]
+    labels = {"torch": "torch {}"}
+    parts = [_and(labels.get(name, "{}").format(value) for value in rows[name].dropna()) for name in names]
+    days = sorted({str(day)[:10] for day in rows["date"].dropna()}) if "date" in rows else []
+    parts += [" to ".join(dict.fromkeys((days[0], days[-1])))] if days else []
+    return ", ".join(part for part in parts if part) or "machine not recorded"
+
+
+def measurements(columns: Sequence[str], folder: Path | None = None, **wanted) -> list[pd.DataFrame]:
+    """Returns the measurements with these columns, one table for each machine and condition.
+
+    Args:
+        columns: what a CSV file must have to count, such as algorithm, direction, n, seconds.
+        folder: by default book/results.
+        wanted: values of further columns; rows with another value are left out, files without the column are not.
+    """
+    found = []
+    for path in sorted((folder or recorded_folder()).glob("*.csv")):
+        if path.name in (RUNS, EPOCHS):
+            continue
+        table = pd.read_csv(path)
+        if not set(columns) <= set(table.columns):
+            continue
+        for name, value in wanted.items():
+            table = table[table[name] == value] if name in table else table
+        conditions = [name for name in CONDITIONS if name in table and name not in columns]
+        found += [part for _, part in table.groupby(conditions, dropna=False)] if conditions else [table]
+    return [part for part in found if len(part)]
+
+
+def with_results(table: pd.DataFrame) -> pd.DataFrame:
+    """The same rows with every column of results: where nothing is recorded, the file that names them is not there."""
+    return table.reindex(columns=[*table, *(name for name in RESULT_TYPES if name not in table)])
+
+
+def _read_once(read: Callable[[Path], pd.DataFrame], folder: Path, file: str) -> pd.DataFrame:
+    """The rows of a file; a file that has not changed is read once, because a chapter asks dozens of times."""
+    path = Path(folder) / file
+    stamp = (path.stat().st_mtime_ns, path.stat().st_size) if path.exists() else None
+    return _read(read, Path(folder), stamp)
+
+
+@lru_cache(maxsize=8)
+def _read(read: Callable[[Path], pd.DataFrame], folder: Path, stamp: tuple[int, int] | None) -> pd.DataFrame:
+    return with_results(read(folder))
+
+
+def _and(texts) -> str:
+    return " and ".join(dict.fromkeys(str(text) for text in texts))

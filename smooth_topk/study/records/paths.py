@@ -1,0 +1,86 @@
+"""Where things lie, and how settings travel between the processes of a study.
+
+`run_study.py` starts one process per chapter, which starts a Jupyter kernel, which starts training workers or Ray
+tasks. Only environment variables reach all of them, so these five carry the settings, and nothing else does:
+
+    SMOOTH_TOPK_ROOT        the project's folder; by default the one that holds the package
+    SMOOTH_TOPK_RUNS        the folder of executed chapters, logs and checkpoints; by default runs/ in the project
+    SMOOTH_TOPK_DATA        the folder of the data sets; by default data/ in the project
+    SMOOTH_TOPK_EXECUTOR    where training runs go: local, ray or ray:ADDRESS; by default local
+    SMOOTH_TOPK_WORKERS     training processes at a time on this machine; by default one per GPU or core
+
+`run_study.py` sets the first two, the fourth with --cluster and the fifth where chapters share the cores, and it makes
+the third absolute. What a single run needs travels beside them: its RunConfig and the arguments of `fit` as JSON, one
+line per run on the standard input of a local worker, or as the arguments of a Ray task.
+"""
+
+import os
+from pathlib import Path
+
+from smooth_topk.study.experiments.profiles import RECORDING, check_profile
+
+EXECUTORS = ("local", "ray")
+
+
+def project_root() -> Path:
+    """Returns the project's folder: $SMOOTH_TOPK_ROOT, or the one that holds the package."""
+    root = _project_folder()
+    if not (root / "notebooks").is_dir():
+        raise FileNotFoundError(
+            f"{root} is not the project's folder, it has no notebooks/: set SMOOTH_TOPK_ROOT to a clone of the project."
+        )
+    return root
+
+
+def runs_folder(profile: str) -> Path:
+    """Returns where a profile's executed notebooks, logs and checkpoints go; whoever writes there makes the folder."""
+    check_profile(profile)
+    given = os.environ.get("SMOOTH_TOPK_RUNS")
+    return (absolute(given) if given else project_root() / "runs") / profile
+
+
+def results_folder(profile: str) -> Path:
+    """Returns where a profile's records go: `book/results` for laptop and paper, `runs/PROFILE/results` for the others.
+
+    Results of smoke and quick runs never mix with the recorded ones.
+    """
+    return recorded_folder() if profile in RECORDING else runs_folder(profile) / "results"
+
+
+def recorded_folder() -> Path:
+    """Returns `book/results`, the results that are part of the project, whatever the profile."""
+    return project_root() / "book" / "results"
+
+
+def data_folder_or_default(data_folder: str | Path | None = None) -> Path:
+    """Returns the folder given, else that of the variable SMOOTH_TOPK_DATA, else data/ in the project."""
+    return absolute(data_folder or os.environ.get("SMOOTH_TOPK_DATA") or _project_folder() / "data")
+
+
+def executor_setting() -> str:
+    """Returns $SMOOTH_TOPK_EXECUTOR, or local; see `check_executor`."""
+    return os.environ.get("SMOOTH_TOPK_EXECUTOR") or "local"
+
+
+def check_executor(executor: str) -> str:
+    """Returns the executor; raises ValueError where it is not local, ray or ray:ADDRESS."""
+    if executor.partition(":")[0] not in EXECUTORS:
+        raise ValueError(f"executor must be 'local', 'ray' or 'ray:ADDRESS', got executor={executor!r}.")
+    return executor
+
+
+def workers_setting() -> int | None:
+    """Returns $SMOOTH_TOPK_WORKERS, a number of at least 1, or None where it is not set."""
+    text = os.environ.get("SMOOTH_TOPK_WORKERS", "").strip()
+    if text and not (text.isdecimal() and int(text) > 0):
+        raise ValueError(f"SMOOTH_TOPK_WORKERS must be a whole number of at least 1, got {text!r}.")
+    return int(text) if text else None
+
+
+def absolute(path: str | Path) -> Path:
+    """Returns a path as the user meant it: ~ is the home folder, a relative path starts in the current folder."""
+    return Path(path).expanduser().absolute()
+
+
+def _project_folder() -> Path:
+    return Path(os.environ.get("SMOOTH_TOPK_ROOT") or Path(__file__).parents[3]).resolve()

@@ -1,0 +1,104 @@
+"""Tables of chapter 7 beyond the paper's: ratios to cross-entropy, memory, exponents, training steps."""
+
+import pandas as pd
+
+from smooth_topk.study.tables.cells import NOT_RUN
+from smooth_topk.study.tables.names import algorithm_name
+from smooth_topk.study.tables.speed import seconds_text
+
+
+def cost_table(times: pd.DataFrame) -> pd.DataFrame:
+    """Returns time and its ratio to cross-entropy by algorithm: `0.0021 s (1.9x)`.
+
+    Args:
+        times: columns algorithm, n, threads, tau, seconds, ratio; may have loss_error and gradient_error, whose largest
+            values follow.
+    """
+    if times.empty:
+        return _not_recorded("algorithm")
+    times = times.assign(
+        cell=[f"{seconds_text(s)} s ({ratio_text(r)})" for s, r in zip(times.seconds, times.ratio, strict=True)]
+    )
+    index = [name for name in ("threads", "tau", "algorithm") if name in times]
+    order = times[index].drop_duplicates()
+    cells = times.pivot_table(index=index, columns="n", values="cell", aggfunc="first").reindex(
+        pd.MultiIndex.from_frame(order)
+    )
+    cells.columns = [f"n = {value:,}" for value in cells.columns]
+    for error, title in (("loss_error", "error of the loss"), ("gradient_error", "error of the gradient")):
+        if error in times:
+            worst = times.groupby(index)[error].max().reindex(cells.index)
+            cells[title] = [f"{value:.0e}" if value == value else "" for value in worst]
+    return cells.where(cells.notna(), NOT_RUN).rename(index=algorithm_name, level="algorithm")
+
+
+def ratio_text(ratio: float) -> str:
+    """Returns a ratio with two digits or all before the point.
+
+    Example:
+        >>> ratio_text(1.234), ratio_text(0.352), ratio_text(181.3)
+        ('1.2x', '0.35x', '181x')
+    """
+    return f"{ratio:.0f}x" if ratio >= 10 else f"{ratio:.2g}x"
+
+
+def memory_table(memory: pd.DataFrame) -> pd.DataFrame:
+    """Returns the peak of the memory and its ratio to cross-entropy's, by algorithm and n.
+
+    Args:
+        memory: columns algorithm, n, batch, peak_bytes, ratio.
+    """
+    if memory.empty:
+        return _not_recorded("algorithm")
+    text = [
+        f"{size / 1e6:.3g} MB ({ratio_text(ratio)})"
+        for size, ratio in zip(memory.peak_bytes, memory.ratio, strict=True)
+    ]
+    memory = memory.assign(
+        cell=text, column=[f"n = {n:,}, batch {b}" for n, b in zip(memory.n, memory.batch, strict=True)]
+    )
+    cells = memory.pivot(index="algorithm", columns="column", values="cell")
+    cells = cells.reindex(index=memory["algorithm"].unique(), columns=memory["column"].unique())
+    cells.columns.name = None
+    return cells.where(cells.notna(), NOT_RUN).rename(index=algorithm_name)
+
+
+def exponent_table(exponents: pd.DataFrame) -> pd.DataFrame:
+    """Returns the fitted exponents by algorithm, with the range they were fitted on.
+
+    Args:
+        exponents: columns algorithm, variable, exponent, smallest, largest.
+    """
+    if exponents.empty:
+        return _not_recorded("algorithm")
+    rows: dict[str, dict[str, str]] = {}
+    for fit in exponents.itertuples():
+        span = f"{fit.smallest:,} to {fit.largest:,}"
+        rows.setdefault(algorithm_name(fit.algorithm), {})[f"in {fit.variable}"] = f"{fit.exponent:.2f} ({span})"
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("algorithm").fillna(NOT_RUN)
+
+
+def training_step_table(steps: pd.DataFrame) -> pd.DataFrame:
+    """Returns seconds per training step with both losses, their ratio, and the loss's own share.
+
+    Args:
+        steps: columns model, loss, batch, pixels, seconds, ratio, extra.
+    """
+    if steps.empty:
+        return _not_recorded("network")
+    rows = {}
+    for model, part in steps.groupby("model", sort=False):
+        by_loss = part.set_index("loss")
+        first = part.iloc[0]
+        rows[f"{model}, {first.batch} images of {first.pixels} x {first.pixels}"] = {
+            "cross-entropy": f"{by_loss.seconds['cross_entropy']:.4g} s",
+            "smooth loss": f"{by_loss.seconds['smooth']:.4g} s",
+            "ratio of the steps": f"{by_loss.ratio['smooth']:.3f}",
+            "the loss alone adds": f"{100 * by_loss.extra['smooth']:.2f} %",
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("network")
+
+
+def _not_recorded(index: str) -> pd.DataFrame:
+    """A table of one cell, for a measurement that has no file."""
+    return pd.DataFrame({NOT_RUN: [NOT_RUN]}, index=pd.Index(["not recorded"], name=index))

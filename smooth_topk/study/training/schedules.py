@@ -1,0 +1,64 @@
+"""The learning rate and tau of a run as pure functions of the position in it: nothing to save, nothing to restore."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from smooth_topk import hard_topk_loss, smooth_topk_loss
+from smooth_topk.study.experiments.run_config import LOSS_FIELDS, RunConfig
+from smooth_topk.study.losses import FAMILY
+
+WARM_UP = 0.3  # the share of a "one_cycle" run in which the rate rises
+
+
+def learning_rate_at(config: RunConfig, epoch: int, batch: int, batches: int) -> float:
+    """Returns the rate of one step.
+
+    "steps" divides the initial rate by ten at every milestone (sections 5.1 and 5.2). "cosine" falls from the highest
+    rate to zero along half a cosine. "one_cycle" first rises to the highest rate in a straight line.
+
+    Args:
+        epoch, batch: the position, both counted from 0.
+        batches: the number of batches in an epoch.
+
+    Example:
+        >>> config = RunConfig(schedule="steps", milestones=(150, 225), epochs=300, learning_rate=0.1)
+        >>> [round(learning_rate_at(config, epoch, 0, 704), 6) for epoch in (149, 150, 299)]
+        [0.1, 0.01, 0.001]
+    """
+    if config.schedule == "steps":
+        return config.learning_rate / 10 ** sum(epoch >= milestone for milestone in config.milestones)
+    # The middle of the step: no step of the run has the rate zero.
+    done = (epoch + (batch + 0.5) / batches) / config.epochs
+    start = WARM_UP if config.schedule == "one_cycle" else 0.0
+    if done < start:
+        return config.learning_rate * done / start
+    return config.learning_rate * (1 + math.cos(math.pi * (done - start) / (1 - start))) / 2
+
+
+def tau_at(config: RunConfig, epoch: int) -> float:
+    """Returns tau in one epoch: constant, or geometrically from tau in the first to tau_final in the last.
+
+    Example:
+        >>> [tau_at(RunConfig(loss="smooth", tau=1.0, tau_final=0.01, epochs=3), epoch) for epoch in range(3)]
+        [1.0, 0.1, 0.01]
+    """
+    if config.tau_final is None or epoch == 0:
+        return config.tau
+    if epoch == config.epochs - 1:
+        return config.tau_final
+    return config.tau * (config.tau_final / config.tau) ** (epoch / (config.epochs - 1))
+
+
+def loss_at(config: RunConfig, epoch: int) -> Callable[..., Tensor]:
+    """Returns the loss of one epoch, called as loss(scores, labels, reduction=...)."""
+    if config.loss == "cross_entropy":
+        return F.cross_entropy
+    if config.loss == "hard":
+        return partial(hard_topk_loss, k=config.k, margin=config.margin)
+    if config.loss == "smooth":
+        return partial(smooth_topk_loss, k=config.k, tau=tau_at(config, epoch), margin=config.margin)
+    return FAMILY[config.loss].bound(**{name: getattr(config, name) for name in LOSS_FIELDS[config.loss]})

@@ -1,0 +1,158 @@
+"""Figures that move without a kernel: every control of every chapter, from a folder, by keyboard, mouse and touch."""
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from smooth_topk.study.book import plan
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+WIDTHS = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
+
+
+@pytest.fixture
+def figure(book, watched) -> Locator:
+    """The figure of the small book's first chapter: tau, a stepper and a choice."""
+    watched.page.goto((book / "chapters" / "00_start_here.html").as_uri())
+    found = watched.page.locator(".live-figure")
+    expect(found).to_have_count(1)
+    return found
+
+
+def ready(figure: Locator) -> str:
+    """Waits for the frames of a figure and returns the picture it shows."""
+    figure.scroll_into_view_if_needed()
+    expect(figure).to_have_attribute("data-shown", re.compile(r"\d+"))
+    return figure.locator("svg").inner_html()
+
+
+def test_the_first_picture_is_there_before_anything_moves(figure):
+    assert figure.locator("svg path").count() > 20
+    expect(figure).not_to_have_attribute("data-shown", re.compile(r".*"))
+    expect(figure.locator("svg")).to_have_attribute("aria-label", "The line is as steep as tau.")
+
+
+def test_frames_are_loaded_when_their_figure_comes_near_the_screen(book, watched):
+    asked = []
+    watched.page.on("request", lambda request: asked.append(request.url))
+    watched.page.goto((book / "chapters" / "00_start_here.html").as_uri())
+    assert not any("frames/" in url for url in asked)
+    watched.page.locator(".live-figure").scroll_into_view_if_needed()
+    watched.page.wait_for_function("() => document.querySelector('script[src*=\"frames/00_start_here-1.js\"]')")
+
+
+def test_a_slider_moves_by_keyboard(figure, watched):
+    before = ready(figure)
+    slider = figure.get_by_label("τ", exact=True)
+    slider.focus()
+    watched.page.keyboard.press("ArrowRight")
+    assert figure.locator("svg").inner_html() != before
+    expect(slider).to_have_attribute("aria-valuetext", "τ 2")
+    expect(figure.locator("svg")).to_have_attribute("aria-label", re.compile("Drawn for τ 2, step i 1, colour black."))
+    watched.page.keyboard.press("ArrowLeft")
+    expect(figure.locator("svg")).to_have_attribute("aria-label", re.compile("Drawn for τ 1,"))
+    assert figure.locator("svg").inner_html() == before
+    watched.assert_clean()
+
+
+def test_a_slider_moves_by_mouse(figure, watched):
+    before = ready(figure)
+    box = figure.get_by_label("τ", exact=True).bounding_box()
+    watched.page.mouse.click(box["x"] + 0.9 * box["width"], box["y"] + box["height"] / 2)
+    assert figure.locator("svg").inner_html() != before
+
+
+def test_a_stepper_moves_by_touch_and_stops_at_its_ends(book, chromium):
+    context = chromium.new_context(viewport=WIDTHS["phone"], has_touch=True)
+    page = context.new_page()
+    page.goto((book / "chapters" / "00_start_here.html").as_uri())
+    figure = page.locator(".live-figure")
+    ready(figure)
+    button = figure.get_by_role("button", name="step i: next")
+    for _ in range(5):
+        button.tap()
+    expect(figure.locator("output").nth(1)).to_have_text("3")
+    expect(figure.locator("svg")).to_have_attribute("aria-label", re.compile("step i 3"))
+    for target in figure.locator("button, input, select").all():
+        assert target.bounding_box()["height"] >= 44
+    context.close()
+
+
+def test_a_choice_changes_the_picture(figure):
+    ready(figure)
+    figure.locator("select").select_option(label="red")
+    expect(figure.locator("svg path[stroke='#ff0000']")).to_have_count(1)
+
+
+def test_in_the_dark_the_ink_of_a_live_figure_is_light(figure, watched):
+    watched.page.evaluate("() => { document.documentElement.dataset.theme = 'dark'; }")
+    assert "invert(1)" in figure.locator("svg").evaluate("(node) => getComputedStyle(node).filter")
+
+
+def test_a_page_without_its_frames_keeps_its_first_picture(book, watched, tmp_path):
+    page = book / "chapters" / "00_start_here.html"
+    (tmp_path / "alone.html").write_text(page.read_text(encoding="utf-8"), encoding="utf-8")
+    watched.page.goto((tmp_path / "alone.html").as_uri())
+    figure = watched.page.locator(".live-figure")
+    before = figure.locator("svg").inner_html()
+    figure.get_by_label("τ", exact=True).focus()
+    watched.page.keyboard.press("ArrowRight")
+    watched.page.wait_for_timeout(200)
+    assert figure.locator("svg").inner_html() == before
+
+
+def expected_figures() -> dict[str, int]:
+    """How many figures with controls each chapter has, from its source."""
+    counts = {
+        name: path.read_text(encoding="utf-8").count("controls.explore(") for name, path in plan.chapters().items()
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def moved_to_every_end(page: Page, figure: Locator) -> dict[str, int]:
+    """Moves every control to both its ends by keyboard; returns how many different pictures each has shown."""
+    ready(figure)
+    svg, shown = figure.locator("svg"), {}
+    for control in figure.locator(".control").all():
+        name = control.locator("label").inner_text()
+        pictures = {svg.inner_html()}
+        if control.locator("select").count():
+            choice = control.locator("select")
+            for place in range(choice.locator("option").count()):
+                choice.select_option(index=place)
+                pictures.add(svg.inner_html())
+        else:
+            slider = control.locator("input")
+            slider.focus()
+            for key in ("Home", "End", "ArrowLeft"):
+                page.keyboard.press(key)
+                pictures.add(svg.inner_html())
+        shown[name] = len(pictures)
+    return shown
+
+
+@pytest.mark.parametrize("device", WIDTHS)
+def test_every_control_of_every_chapter_changes_its_picture(smoke_book, watched, device):
+    page = watched.page
+    page.set_viewport_size(WIDTHS[device])
+    for chapter, count in expected_figures().items():
+        page.goto((smoke_book / "chapters" / f"{chapter}.html").as_uri())
+        figures = page.locator(".live-figure")
+        expect(figures).to_have_count(count)
+        for number, figure in enumerate(figures.all(), 1):
+            still = [name for name, pictures in moved_to_every_end(page, figure).items() if pictures < 2]
+            assert not still, f"{chapter}, figure {number}: {', '.join(still)} does not change the picture."
+        assert page.get_by_text("Open this chapter in JupyterLab").count() == 0, chapter
+    watched.assert_clean()
+
+
+@pytest.mark.parametrize("device", WIDTHS)
+def test_no_chapter_is_wider_than_its_screen(smoke_book, watched, device):
+    page, size = watched.page, WIDTHS[device]
+    page.set_viewport_size(size)
+    for path in sorted((smoke_book / "chapters").glob("*.html")):
+        page.goto(path.as_uri())
+        assert page.evaluate("() => document.documentElement.scrollWidth") <= size["width"], path.name

@@ -1,0 +1,44 @@
+"""The numbers of the page on servers: computed from configurations and measurements, and all of them shown."""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from smooth_topk.study.book import cost_page
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_measured_overhead_is_shown_with_its_machine_and_day(tmp_path):
+    assert "not run" in cost_page.overhead(tmp_path)
+    origin = {"cpu": "A processor", "machine": "Linux, 2 cores", "date": "2026-01-02"}
+    rows = [
+        {"overhead": "step", "ratio": 1.1, "samples": 3},
+        {"overhead": "grid, 1 worker", "ratio": 1.2, "samples": 3, "seconds_per_run": 0.52, "seconds_at_start": 4.1},
+        {"overhead": "grid, all cores", "ratio": 1.3, "samples": 3},
+    ]
+    pd.DataFrame(rows).assign(**origin).to_csv(tmp_path / cost_page.OVERHEAD_FILE, index=False)
+    text = cost_page.overhead(tmp_path)
+    for ratio in ("1.100", "1.200", "1.300"):
+        assert re.search(rf"\| {ratio} +\| 3 +\|", text)
+    assert "0.52 s" in text
+    assert "4.1 s" in text
+    assert all(value in text for value in origin.values())
+
+
+def test_the_page_includes_everything_that_is_written_for_it(tmp_path):
+    cost_page.write_costs(tmp_path, tmp_path)
+    page = (ROOT / "book" / "gpu_server.md").read_text(encoding="utf-8")
+    included = re.findall(r"{include} generated/(\S+)", page)
+    assert sorted(included) == sorted(path.name for path in tmp_path.iterdir())
+    assert "_static/pictures/scaling.svg" in page
+
+
+def test_the_costs_come_with_their_assumption_and_their_total():
+    text = cost_page.costs()
+    hours = [int(line.split("|")[-2].replace(",", "")) for line in text.splitlines()[2:] if line.startswith("|")]
+    assert sum(hours[:-1]) == pytest.approx(hours[-1], abs=len(hours))  # each is rounded
+    assert "Titan Xp" in text
+    assert "not measured here" in text

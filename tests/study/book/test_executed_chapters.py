@@ -1,0 +1,91 @@
+"""Executed notebooks as chapters: captions with their numbers, and figures that move with their files of frames."""
+
+import base64
+import io
+import json
+import re
+
+import nbformat
+import numpy as np
+import pytest
+from nbformat import v4
+from PIL import Image
+
+from smooth_topk.study.book.executed_chapters import has_photographs, prepare_chapter
+from smooth_topk.study.chapters import frames
+
+RECORDED = {
+    "size": [4.0, 3.0],
+    "controls": [{"label": "τ", "kind": "range", "texts": ["0.1", "1"], "start": 1}],
+    "parts": ["<path d='M0 0'/>", "<path d='M1 1'/>", "<path d='M2 2'/>"],
+    "frames": [[0, 1], [0, 2]],
+}
+
+
+def png(picture: Image.Image) -> nbformat.NotebookNode:
+    file = io.BytesIO()
+    picture.save(file, "png")
+    return v4.new_output("display_data", data={"image/png": base64.b64encode(file.getvalue()).decode()})
+
+
+@pytest.fixture
+def chapter(tmp_path):
+    """Writes cells as the executed chapter 4, prepares it and returns its cells."""
+
+    def prepare(*cells: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+        (tmp_path / "book" / "chapters").mkdir(parents=True)
+        source, target = tmp_path / "04_log_space.ipynb", tmp_path / "book" / "chapters" / "04_log_space.ipynb"
+        nbformat.write(v4.new_notebook(cells=[v4.new_markdown_cell("# 4 · Title"), *cells]), source)
+        prepare_chapter(source, target, {"04_log_space"})
+        return nbformat.read(target, as_version=4).cells[2:]
+
+    return prepare
+
+
+WHITE = Image.new("RGB", (4, 3), "white")
+
+
+def test_figures_are_numbered_by_chapter_and_take_their_captions_from_the_text_above(chapter):
+    cells = chapter(
+        v4.new_markdown_cell("A sentence.\n\n**Figure.** The *curve* falls\nas $\\tau$ falls."),
+        v4.new_code_cell("draw()", outputs=[png(WHITE)]),
+        v4.new_code_cell("print(1)", outputs=[v4.new_output("stream", text="1")]),
+        v4.new_code_cell("# Figure: Every bar\n# is a class.\ndraw()", outputs=[png(WHITE)]),
+    )
+    sources = [cell.source for cell in cells]
+    assert sources == [
+        "A sentence.",
+        "draw()",
+        ":::{div} figure-caption\n**Figure 4.1.** The *curve* falls as $\\tau$ falls.\n:::",
+        "print(1)",
+        "draw()",
+        ":::{div} figure-caption\n**Figure 4.2.** Every bar is a class.\n:::",
+    ]
+    assert cells[1].metadata["mystnb"]["image"]["alt"] == "The curve falls as tau falls."
+
+
+def test_a_figure_without_a_caption_still_has_its_number(chapter):
+    *_, caption = chapter(v4.new_markdown_cell("Look."), v4.new_code_cell("draw()", outputs=[png(WHITE)]))
+    assert "**Figure 4.1.**" in caption.source
+
+
+def test_a_figure_that_moves_becomes_its_first_picture_and_a_file_of_frames(chapter, tmp_path):
+    output = v4.new_output("display_data", data={"text/plain": "Explorer()", frames.MIME: RECORDED})
+    _, code, _ = chapter(v4.new_markdown_cell("It's moving."), v4.new_code_cell("x", outputs=[output]))
+    html = code.outputs[0].data["text/html"]
+    assert "<path d='M0 0'/><path d='M2 2'/></svg>" in html
+    assert "aria-label='It&#x27;s moving.'" in html
+    assert 'data-source="../_static/frames/04_log_space-1.js"' in html
+    assert frames.MIME not in code.outputs[0].data
+    script = (tmp_path / "book" / "_static" / "frames" / "04_log_space-1.js").read_text(encoding="utf-8")
+    data = json.loads(re.fullmatch(r'showFrames\("04_log_space-1", (.+)\);\n', script)[1])
+    assert data == {"parts": RECORDED["parts"], "frames": RECORDED["frames"]}
+
+
+def test_photographs_are_told_from_drawings():
+    random = np.random.default_rng(0)
+    noise = Image.fromarray(random.integers(0, 256, (100, 100, 3), dtype=np.uint8))
+    ramp = Image.fromarray(np.tile(np.arange(256, dtype=np.uint8), (50, 1))).convert("RGB")
+    assert has_photographs(png(noise))
+    assert not has_photographs(png(ramp))
+    assert not has_photographs(v4.new_output("stream", text="1"))

@@ -1,0 +1,73 @@
+"""Numbers of tables are found whatever made the table, and words are left alone."""
+
+import re
+
+import pandas as pd
+import pytest
+
+from smooth_topk.study.book.page_tables import NUMBER, with_cells_marked
+from smooth_topk.study.tables.show import show
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1",
+        "−0.5",
+        "75,287,520",
+        "75.23 (0.41)",
+        "75.2 ± 0.4",
+        "1.3e-06",
+        "12 %",
+        "≈ 3.4",
+        "0.12 s",
+        "2.1 ×",
+        "+3.7 points",
+    ],
+)
+def test_a_number_is_known_in_every_form_the_book_writes_it(text):
+    assert NUMBER.fullmatch(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "CE", "CIFAR-100", "2 seeds", "5 of 6", "n = 5", "2026-11-17", "not run", "1 to 3"]
+)
+def test_words_are_no_numbers(text):
+    assert not NUMBER.fullmatch(text)
+
+
+def marked(html: str) -> list[tuple[str, str]]:
+    return re.findall(r'<(t[dh])[^>]*class="number[^>]*>([^<]*)', with_cells_marked(html))
+
+
+def test_a_column_of_numbers_is_marked_with_its_heading():
+    table = pd.DataFrame(
+        {"top-5": ["75.2 (0.3)", "not run"], "network": ["ResNet-18", "DenseNet 40"]}, index=["a", "b"]
+    )
+    assert marked(show(table).to_html()) == [("th", "top-5"), ("td", "75.2 (0.3)")]
+
+
+def test_headings_over_several_columns_are_left_alone():
+    columns = pd.MultiIndex.from_product([["ours", "paper"], ["top-1", "top-5"]])
+    html = pd.DataFrame([[1.0, 2.0, 3.0, 4.0]], columns=columns).to_html()
+    assert [tag for tag, _ in marked(html)] == ["td"] * 4
+
+
+def test_the_text_around_tables_and_other_classes_stay():
+    html = (
+        '<p>1</p><table><tbody><tr><th class="long">a name of a row</th><td class="row-0">1</td></tr></tbody></table>'
+    )
+    assert with_cells_marked(html) == html.replace('class="row-0"', 'class="number row-0"')
+
+
+def test_short_words_do_not_break():
+    html = with_cells_marked("<table><tr><td>✓ (5e-07)</td><td>a sentence of several words</td></tr></table>")
+    assert re.findall(r'class="(\w+)"', html) == ["short"]
+
+
+def test_cells_of_a_table_of_sentences_know_their_column():
+    sentence = "a sentence that is so long that its line has to break somewhere on the page"
+    table = pd.DataFrame({"ours": [sentence], "number": [1]}, index=pd.Index(["claim"], name="what"))
+    html = with_cells_marked(show(table).to_html())
+    assert re.findall(r'data-label="([^"]*)"', html) == ["ours", "number"]
+    assert "number " not in html

@@ -1,0 +1,172 @@
+"""Figures and tables of chapters 3 to 6: what is drawn and counted is what the mathematics says."""
+
+from math import comb, log
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from drawn import bar_heights
+
+from smooth_topk import smooth_topk_loss
+from smooth_topk.study import figures, measure
+from smooth_topk.study.figures.polynomials import polynomial_text
+from smooth_topk.study.measure.exact import exact_loss
+from smooth_topk.symmetric_polynomials import pivot
+
+ROUNDING = 1e-12  # float64, a few hundred operations
+NUMBERS = [1, 2, 1, 3, 2, 1, 4, 2]
+
+
+@pytest.fixture(autouse=True)
+def clean_canvas():
+    mpl.use("Agg")
+    yield
+    plt.close("all")
+
+
+def texts(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+def test_the_share_of_the_subsets_with_the_label_is_the_loss():
+    scores, label = torch.tensor([2.0, 1.0, 0.5, 0.2, -1.0]), torch.tensor(2)
+    table = measure.subset_table(scores, 2, k=2, tau=0.5)
+    assert len(table) == comb(5, 2)
+    share = table["share"][table["with_label"]].sum()
+    loss = smooth_topk_loss(scores.double(), label, k=2, tau=0.5).item()
+    assert -0.5 * log(share) == pytest.approx(loss, abs=ROUNDING)
+    assert bar_heights(figures.subset_shares(table)) == table["share"].tolist()
+
+
+def test_the_grid_of_the_summation_algorithm_ends_with_the_polynomials():
+    ax = figures.summation_grid(NUMBERS, 3)
+    assert texts(ax)[-6:-1] != texts(figures.summation_grid(NUMBERS, 3, step=4))[-6:-1]
+    assert {"402", "108", "16"} <= set(texts(ax))
+
+
+def test_the_root_of_the_tree_holds_the_polynomials():
+    assert "1 + 16X + 108X²\n+ 402X³ + …" in texts(figures.product_tree(NUMBERS, 3))
+    assert len(texts(figures.product_tree(NUMBERS, 3, levels=0))) == len(NUMBERS)
+
+
+def test_an_odd_level_of_the_tree_is_padded_by_one():
+    assert texts(figures.product_tree(NUMBERS[:7], 3)).count("1") == 1
+
+
+def test_a_term_with_coefficient_one_is_written_without_it():
+    assert polynomial_text([1, 1, 12]) == ["1", "X", "12X²"]
+
+
+def test_multiplications_are_counted_and_not_estimated():
+    assert measure.count_multiplications(lambda e, k: e[0] * e[1] + 2 * e[2], n=3, k=1) == 2
+
+
+def test_operation_counts_are_drawn_beside_kn():
+    counts = pd.DataFrame({"algorithm": ["summation"] * 2, "n": [10, 100], "multiplications": [27, 297]})
+    ax = figures.operation_counts(counts, k=3)
+    assert [line.get_ydata().tolist() for line in ax.lines] == [[27, 297], [30, 300]]
+
+
+@pytest.mark.parametrize("tau", [10.0, 0.1, 1e-4])
+def test_the_exact_loss_is_that_of_the_package_in_float64(tau):
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(3, 12, generator=generator, dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([0, 5, 11])
+    losses, gradients = exact_loss(scores.detach(), labels, k=3, tau=tau)
+    found = smooth_topk_loss(scores, labels, k=3, tau=tau, reduction="none")
+    assert (found - losses).abs().max() < ROUNDING
+    assert (torch.autograd.grad(found.sum(), scores)[0] - gradients).abs().max() < ROUNDING
+
+
+def test_the_error_table_tells_a_wrong_loss_from_a_right_one():
+    def off(scores, labels, *, k, tau):
+        return 1.5 * smooth_topk_loss(scores, labels, k=k, tau=tau, reduction="none")
+
+    def lost(scores, labels, *, k, tau):
+        return off(scores, labels, k=k, tau=tau) * torch.nan
+
+    table = measure.error_table({"off": off, "lost": lost}, *measure.random_scores(2, 10), taus=[1.0], k=3)
+    table = table.set_index("algorithm")
+    assert table.loc["off", ["loss_error", "gradient_error"]].tolist() == pytest.approx([0.5, 0.5], rel=1e-5)
+    assert np.isinf(table.loc["lost", "gradient_error"])
+
+
+def test_error_maps_share_one_colour_scale():
+    table = pd.DataFrame({"algorithm": ["a", "a", "b", "b"], "tau": [1, 2] * 2, "scale": 1.0, "error": [0, 1, 2, 3]})
+    axes = figures.error_maps(table)
+    assert [ax.get_title(loc="left") or ax.get_title() for ax in axes] == ["a", "b"]
+    assert axes[0].collections[0].norm.vmax == axes[1].collections[0].norm.vmax == 1.0
+
+
+def test_error_curves_mark_what_is_not_finite():
+    table = pd.DataFrame({"algorithm": "pivot", "tau": [0.1, 1.0], "error": [np.inf, 1e-3]})
+    curve, crosses = figures.error_curves(table, x="tau").lines
+    assert curve.get_xdata().tolist() == [1.0]
+    assert crosses.get_xdata().tolist() == [0.1]
+
+
+def test_crosses_stand_above_all_curves():
+    errors = [np.inf, 1e-3, 1.0, np.inf]
+    table = pd.DataFrame({"algorithm": ["a", "a", "b", "b"], "tau": [1.0, 2.0] * 2, "error": errors})
+    ax = figures.error_curves(table, x="tau")
+    crosses = [line for line in ax.lines if line.get_marker() == "x"]
+    lowest = min(line.get_ydata()[0] for line in crosses)  # as a share of the height of the axes
+    largest = ax.transAxes.inverted().transform(ax.transData.transform((1.0, 1.0)))[1]
+    assert len(crosses) == 2
+    assert lowest > largest + 0.02
+
+
+def test_a_name_that_is_no_algorithm_has_a_colour_of_the_book():
+    table = pd.DataFrame({"method": ["x", "y"], "tau": 1.0, "error": 1e-3})
+    colours = [line.get_color() for line in figures.error_curves(table, x="tau", curves="method").lines]
+    assert len(set(colours)) == 2
+    assert not any(colour.startswith("C") for colour in colours)
+
+
+def test_the_largest_terms_are_drawn_as_decimal_exponents():
+    ax = figures.largest_terms(measure.largest_term_table(torch.tensor([3.0, 1.0, 2.0]), k=2, tau=0.5), tau=0.5)
+    assert [bar.get_height() for bar in ax.patches] == pytest.approx([3 / log(10), 5 / log(10)])
+
+
+def test_the_tail_lies_between_zero_and_one_and_starts_after_the_head():
+    table = measure.head_and_tail_table(torch.tensor([4.0, 1.0, 3.0, 2.0]), k=2, tau=0.5)
+    _, right = figures.head_and_tail(table, k=2, tau=0.5)
+    tops = [segment[1, 1] for segment in right.collections[0].get_segments()]
+    assert tops == pytest.approx([np.exp(-1), np.exp(-2)])
+
+
+@pytest.mark.parametrize("tau", [10.0, 0.3, 1e-4])
+def test_the_steps_of_the_pivot_algorithm_end_with_the_scaled_polynomials(tau):
+    others = torch.tensor([0.5, 3.0, -1.0, 2.0, 2.5, 0.0], dtype=torch.float64)
+    table = measure.joining_table(others, k=3, tau=tau)
+    truth = pivot.scaled_sigmas(others[None], 3, 1 / (3 * tau))[0][:, 0]
+    assert table[table["step"] == 3]["value"].tolist() == pytest.approx(truth.tolist(), rel=ROUNDING)
+    assert table["decay"].dropna().between(0, 1).all()
+
+
+def test_the_stepper_shows_the_columns_that_are_filled_and_how_the_last_one_was_made():
+    others = torch.tensor([2.0, 1.0, 0.0, -1.0])
+    tables = measure.head_and_tail_table(others, k=2, tau=0.5), measure.joining_table(others, k=2, tau=0.5)
+    above, below = figures.pivot_steps(*tables, step=1)
+    assert len(below.patches) == 2 * 3
+    assert texts(below)[-2:] == ["0.553", "1 × 0.0498 + 0.503"]
+    assert [text.get_text() for text in above.get_legend().get_texts()].count("joins in this step") == 1
+    assert len(figures.pivot_steps(*tables)[1].patches) == 3 * 3
+
+
+def test_the_correction_is_drawn_between_its_bounds():
+    table = pd.DataFrame({"tau": [0.1, 1.0], "sample": 0, "correction": [0.0, 1.0]})
+    lines = figures.correction_curve(table, measure.correction_bounds(2, 10)).lines
+    assert [line.get_ydata()[0] for line in lines[1:]] == pytest.approx([-log(2), log(8)])
+
+
+def test_the_derivatives_of_the_tail_for_k_1_are_softmax_weights():
+    others = torch.tensor([0.5, 2.0, 1.0])
+    table = measure.tail_table(others, k=1, tau=1.0)
+    assert table["derivative"].tolist() == pytest.approx([others.softmax(0)[2].item(), others.softmax(0)[0].item()])
+    line, points = figures.tail_derivatives(table, [2.0]).lines
+    assert line.get_ydata()[-1] == 2.0
+    assert points.get_xdata().tolist() == table["u"].tolist()

@@ -1,0 +1,110 @@
+"""The abuse of the engine: its judges would notice, its edits do what they say, and a short one is survived."""
+
+import pytest
+
+from smooth_topk.study.book import cost_page
+from smooth_topk.study.grid import abuse
+from smooth_topk.study.grid.damage import READABLE, REFUSED, cut_off, flip_a_bit
+from smooth_topk.study.records.runs import append_run, read_runs
+from smooth_topk.study.training.checkpoints import load_checkpoint, save_checkpoint
+
+
+def record(folder, accuracies=(0.1 + 0.2, 0.5)):
+    for config, accuracy in zip(abuse.GRID, accuracies, strict=False):
+        row = {"run_id": config.run_id, **config.to_dict(), "status": "finished", "test_top5": accuracy}
+        row |= {"seconds": 1.5, "date": "2026-11-16T11:01:57+00:00"}
+        append_run(folder / "results", row, [{"run_id": config.run_id, "epoch": 0, "train_loss": accuracy}])
+
+
+def same(first, second):
+    return all(a.equals(b) for a, b in zip(abuse.comparable(first), abuse.comparable(second), strict=True))
+
+
+def test_one_bit_makes_a_difference_and_a_time_does_not(tmp_path):
+    record(tmp_path / "a")
+    record(tmp_path / "b", (0.3, 0.5))
+    record(tmp_path / "c")
+    path = tmp_path / "c" / "results" / "runs.csv"
+    path.write_text(path.read_text().replace(",1.5,", ",2.5,"))
+    assert not same(tmp_path / "a", tmp_path / "b")
+    assert same(tmp_path / "a", tmp_path / "c")
+
+
+def test_a_row_that_is_gone_or_changed_is_counted(tmp_path):
+    record(tmp_path)
+    under_test = abuse.Abuse(tmp_path, seed=0)
+    assert len(under_test.note_records()) == 2
+    assert under_test.lost_rows() == 0
+    path = tmp_path / "results" / "runs.csv"
+    header, first, _ = path.read_text().splitlines(keepends=True)
+    path.write_text(header + first.replace(",1.5,", ",2.5,"))
+    assert under_test.lost_rows() == 2
+
+
+@pytest.mark.filterwarnings("ignore:.*more than once")
+@pytest.mark.parametrize("before", READABLE)
+@pytest.mark.parametrize("edit", READABLE)
+def test_every_edit_that_must_be_read_is_read_also_after_another(tmp_path, before, edit):
+    record(tmp_path)
+    expected = read_runs(tmp_path / "results")
+    path = tmp_path / "results" / "runs.csv"
+    path.write_bytes(READABLE[edit](READABLE[before](path.read_bytes())))
+    assert read_runs(tmp_path / "results").equals(expected)
+
+
+@pytest.mark.filterwarnings("ignore:.*more than once")
+@pytest.mark.parametrize("before", READABLE)
+@pytest.mark.parametrize("edit", REFUSED)
+def test_every_edit_that_must_be_refused_is_refused_also_after_another(tmp_path, before, edit):
+    record(tmp_path)
+    path = tmp_path / "results" / "runs.csv"
+    path.write_bytes(REFUSED[edit](READABLE[before](path.read_bytes())))
+    with pytest.raises(ValueError, match=r"runs\.csv"):
+        read_runs(tmp_path / "results")
+
+
+@pytest.mark.parametrize("damage", [cut_off, flip_a_bit])
+def test_every_damage_of_a_checkpoint_is_noticed(tmp_path, damage):
+    save_checkpoint(tmp_path, {"epoch": 1})
+    damage(save_checkpoint(tmp_path, {"epoch": 2}))
+    assert load_checkpoint(tmp_path) == {"epoch": 1}
+
+
+def test_a_seed_repeats_the_faults(tmp_path):
+    first, second, third = (abuse.Abuse(tmp_path, seed) for seed in (3, 3, 4))
+    orders = [[each.choose(sorted(each.kinds)) for _ in range(20)] for each in (first, second, third)]
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_a_broken_promise_is_a_fault_that_was_not_survived(tmp_path):
+    def fail():
+        raise abuse.BrokenPromiseError("a worker stayed behind")
+
+    under_test = abuse.Abuse(tmp_path, seed=0)
+    under_test.inject("a fault", {"a fault": fail})
+    under_test.inject("another", {"another": lambda: ""})
+    assert under_test.faults == [abuse.Fault("a fault", "a worker stayed behind", survived=False)]
+
+
+def test_the_table_counts_faults_by_kind_and_the_page_shows_it(tmp_path):
+    faults = [
+        abuse.Fault("kill", "went on", True),
+        abuse.Fault("kill", "went <on>", True),
+        abuse.Fault("cut", "no", False, 2),
+    ]
+    table = abuse.summary(faults)
+    assert table["tried"].to_dict() == {"cut": 1, "kill": 2}
+    assert table["survived"].to_dict() == {"cut": 0, "kill": 2}
+    assert "not run" in cost_page.faults(tmp_path)
+    origin = {
+        "minutes": 30.2,
+        "seed": 7,
+        "cpu": "A processor",
+        "machine": "2 cores",
+        "date": "2026-11-17T05:00:00+00:00",
+    }
+    table.reset_index().assign(**origin).to_csv(tmp_path / abuse.FILE, index=False)
+    text = cost_page.faults(tmp_path)
+    assert "3 faults in 30 minutes (seed 7), of which 2 ended with" in text
+    assert "2 recorded rows were lost. A processor, 2 cores, 2026-11-17." in text
+    assert "<on>" not in text.replace(r"\<", "")

@@ -1,0 +1,33 @@
+"""Bytes on disk and in memory: computed before a run, held to what a run writes."""
+
+import pytest
+import torch
+from small_runs import fit_small, small_config, write_small_data
+
+from smooth_topk.study.measure.disk_space import checkpoint_bytes, disk_table, image_bytes
+from smooth_topk.study.training.models import build_model
+
+FORMAT_BYTES = 100_000  # zip entries, progress and random state beside the tensors of a checkpoint
+
+
+def test_the_size_of_a_checkpoint_is_that_of_its_file(tmp_path):
+    sizes = []
+
+    def measure(_row):
+        sizes.extend(path.stat().st_size for path in tmp_path.glob("runs/*/checkpoint-*.pt"))
+
+    data = write_small_data(tmp_path / "data")
+    fit_small(tmp_path, data, small_config(epochs=1), on_epoch=measure)
+    expected = checkpoint_bytes(build_model("small", 6))
+    assert expected < sizes[0] < expected + FORMAT_BYTES
+
+
+def test_the_table_of_disk_needs_agrees_with_the_networks():
+    table = disk_table()
+    network = build_model("small", 100)
+    assert table.loc["small", "checkpoint"] == checkpoint_bytes(network) / 1e6
+    assert table.loc["small", "parameters (millions)"] == sum(map(torch.numel, network.parameters())) / 1e6
+    assert table.loc["resnet18", "parameters (millions)"] == pytest.approx(11.69, abs=0.005)  # as torchvision says
+    assert image_bytes("cifar100") == 60_000 * 3072
+    with pytest.raises(ValueError, match="'imagenet'"):
+        image_bytes("imagenet")

@@ -1,0 +1,267 @@
+import json
+import math
+import random
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from small_runs import assert_same_results, assert_same_weights, fit_small, small_config, start_fit
+
+from smooth_topk.study.data import imagenet
+from smooth_topk.study.data.datasets import load_data
+from smooth_topk.study.experiments.run_config import RunConfig
+from smooth_topk.study.records.runs import read_epochs, read_runs
+from smooth_topk.study.training import __main__ as command
+from smooth_topk.study.training import fit as fit_module
+from smooth_topk.study.training.evaluation import evaluate
+from smooth_topk.study.training.loop import Run
+from smooth_topk.study.training.models import build_model
+from smooth_topk.study.training.schedules import learning_rate_at, loss_at, tau_at
+
+
+def test_a_run_learns_and_records_every_epoch_and_both_tests(reference):
+    runs, epochs = read_runs(reference / "results"), read_epochs(reference / "results")
+    row = runs.iloc[0]
+    assert row["status"] == "finished"
+    assert row["test_top1"] > 2 / 6  # twice better than guessing
+    assert epochs["epoch"].tolist() == [0, 1, 2]
+    assert epochs["train_loss"].iloc[-1] < epochs["train_loss"].iloc[0]
+    best = epochs["validation_top5"].to_numpy().argmax()
+    assert row["best_epoch"] == best
+    assert row["validation_top5"] == epochs["validation_top5"][best]
+    assert row["last_validation_top1"] == epochs["validation_top1"].iloc[-1]
+    assert (runs[["seconds", "images_per_second", "parameters"]] > 0).all(axis=None)
+    assert runs[["device", "cpu", "machine", "python", "torch", "package", "commit", "date"]].notna().all(axis=None)
+
+
+def test_the_recorded_test_figures_are_those_of_the_best_and_of_the_last_weights(data, tmp_path, monkeypatch):
+    # A rate that destroys the network late: the best epoch is not the last.
+    config = small_config(schedule="steps", epochs=3)
+    real, tests = Run._evaluate, []
+
+    def evaluate(run, batches, with_loss=False):
+        found = real(run, batches, with_loss)
+        if not with_loss:
+            tests.append(found)
+        elif run.progress.epoch > 0:
+            found["top5"] = 0.0
+        return found
+
+    monkeypatch.setattr(Run, "_evaluate", evaluate)
+    record = fit_small(tmp_path, data, config)
+    assert record["best_epoch"] == 0
+    assert len(tests) == 2
+    assert [record["last_test_top1"], record["test_top1"]] == [found["top1"] for found in tests]
+    assert tests[0] != tests[1]
+
+
+def test_a_recorded_run_is_not_trained_again(reference, data, monkeypatch):
+    monkeypatch.setattr(fit_module, "Run", None)
+    record = fit_small(reference, data)
+    assert record["run_id"] == small_config().run_id
+    assert len(read_runs(reference / "results")) == 1
+
+
+def test_the_same_run_twice_gives_the_same_bits(reference, data, tmp_path):
+    fit_small(tmp_path, data, keep_best=True)
+    assert_same_results(tmp_path, reference)
+    assert_same_weights(tmp_path, reference)
+
+
+def test_checkpoints_go_when_the_run_is_recorded_and_best_weights_stay_if_asked(reference, data, tmp_path):
+    fit_small(tmp_path, data)
+    assert list((tmp_path / "runs").iterdir()) == []
+    folder = reference / "runs" / small_config().run_id
+    assert [path.name for path in folder.iterdir()] == ["best.pt"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_a_run_killed_at_random_moments_ends_with_the_same_bits(reference, data, tmp_path, seed):
+    """SIGKILL at random times after the run has begun, with a checkpoint after every step, until four have hit it.
+
+    The first kill always hits: after the first checkpoint 20 steps of a tenth of a second are left.
+    """
+    moments, hits = random.Random(seed), 0
+    run_folder = tmp_path / "runs" / small_config().run_id
+    while hits < 4:
+        process = start_fit(tmp_path, data, checkpoint_minutes=0, keep_best=True, seconds_per_step=0.1)
+        while process.is_alive() and not list(run_folder.glob("checkpoint-*")):
+            time.sleep(0.005)
+        process.join(timeout=moments.uniform(0.0, 0.5))
+        if process.exitcode == 0:
+            break
+        process.kill()
+        process.join()
+        hits += 1
+    fit_small(tmp_path, data, keep_best=True)
+    assert hits > 0
+    assert read_runs(tmp_path / "results")["resumes"].item() > 0
+    assert_same_results(tmp_path, reference)
+    assert_same_weights(tmp_path, reference)
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_writes_of_its_files_ends_with_the_same_bits(reference, data, tmp_path):
+    """The process dies inside its first, second, ... write, so every kind of write is cut once."""
+    for write in range(1, 40):
+        process = start_fit(tmp_path, data, checkpoint_minutes=0, keep_best=True, die_at_write=1 + write % 9)
+        process.join()
+        if process.exitcode == 0:
+            break
+        assert process.exitcode == -9
+    assert process.exitcode == 0
+    assert write > 5
+    assert_same_results(tmp_path, reference)
+    assert_same_weights(tmp_path, reference)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"loss": "smooth", "tau": 1.0, "tau_final": 0.1, "schedule": "cosine"},
+        {"loss": "hard", "k": 2, "schedule": "steps", "milestones": (1, 2)},
+        {"loss": "smooth", "k": 3, "precision": "bf16-mixed", "augment": False},
+        {"precision": "64-true", "momentum": 0.0, "nesterov": False, "train_size": 60},
+    ],
+)
+def test_every_loss_schedule_and_precision_resumes_within_an_epoch_to_the_same_bits(data, tmp_path, changes):
+    config = small_config(epochs=2, **changes)
+    fit_small(tmp_path / "whole", data, config)
+    for write in (6, 4):  # two fsyncs per checkpoint, one checkpoint per step
+        process = start_fit(tmp_path / "cut", data, config, checkpoint_minutes=0, die_at_write=write)
+        process.join()
+        assert process.exitcode == -9
+    fit_small(tmp_path / "cut", data, config)
+    assert read_runs(tmp_path / "cut" / "results")["resumes"].item() > 0
+    assert_same_results(tmp_path / "cut", tmp_path / "whole")
+
+
+def test_the_rate_follows_the_schedules_of_the_paper():
+    imagenet = RunConfig(schedule="steps", milestones=(30, 60, 90), epochs=120, learning_rate=1.0)
+    rates = [learning_rate_at(imagenet, epoch, 7, 100) for epoch in (0, 29, 30, 60, 119)]
+    np.testing.assert_allclose(rates, [1, 1, 0.1, 0.01, 0.001])
+
+
+@pytest.mark.parametrize("schedule", ["one_cycle", "cosine"])
+def test_a_smooth_schedule_reaches_its_highest_rate_and_falls_to_almost_zero(schedule):
+    config = RunConfig(schedule=schedule, epochs=10, learning_rate=0.4)
+    rates = [learning_rate_at(config, epoch, batch, 50) for epoch in range(10) for batch in range(50)]
+    highest = int(np.argmax(rates))
+    assert max(rates) == pytest.approx(0.4, rel=1e-2)
+    assert 0 < rates[-1] < 1e-4
+    assert highest == {"one_cycle": 150, "cosine": 0}[schedule]
+    assert all(np.diff(rates[highest:]) < 0)
+    assert all(np.diff(rates[:highest]) > 0)
+
+
+def test_tau_goes_geometrically_to_its_final_value():
+    config = RunConfig(loss="smooth", tau=10.0, tau_final=0.1, epochs=5)
+    taus = [tau_at(config, epoch) for epoch in range(5)]
+    assert (taus[0], taus[-1]) == (10.0, 0.1)
+    ratios = np.array(taus[1:]) / np.array(taus[:-1])
+    np.testing.assert_allclose(ratios, ratios[0])
+    assert tau_at(RunConfig(loss="smooth", tau=10.0, tau_final=0.1, epochs=1), 0) == 10.0
+
+
+def test_the_loss_of_an_epoch_is_the_configured_one():
+    scores, labels = torch.randn(8, 6, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 6
+    k1 = RunConfig(loss="smooth", k=1, tau=1.0, margin=0.0)
+    torch.testing.assert_close(loss_at(k1, 0)(scores, labels), loss_at(RunConfig(), 0)(scores, labels))
+    sharp = RunConfig(loss="smooth", k=2, tau=1.0, tau_final=1e-6, epochs=2)
+    hard = loss_at(RunConfig(loss="hard", k=2), 0)(scores, labels)
+    torch.testing.assert_close(loss_at(sharp, 1)(scores, labels), hard, atol=1e-4, rtol=0)
+    assert not math.isclose(loss_at(sharp, 0)(scores, labels), hard, rel_tol=1e-2)
+
+
+def test_epochs_are_told_as_they_end(data, tmp_path):
+    told = []
+    fit_small(tmp_path, data, on_epoch=told.append)
+    assert pd.DataFrame(told)["epoch"].tolist() == [0, 1, 2]
+
+
+def test_the_command_line_trains_and_prints_the_record(data, tmp_path, capsys):
+    folders = ["--results", str(tmp_path / "results"), "--runs", str(tmp_path / "runs"), "--data", data]
+    assert command.main(['{"dataset": "cifar100", "epochs": 1, "batch_size": 16}', *folders]) == 0
+    record = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)  # NaN is not JSON
+    assert record["status"] == "finished"
+    assert record["tau_final"] is None
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ('{"epochs": 0}', "epochs must be at least 1, got epochs=0."),
+        ("[1]", "A RunConfig is read from an object of names and values, got [1]."),
+        ("null", "A RunConfig is read from an object of names and values, got None."),
+        ('{"milestones": 3}', "milestones must be a list of epochs, got milestones=3."),
+        ("{epochs: 3}", "The configuration is not JSON (Expecting property name enclosed in double quotes"),
+        ('{"precision": "16-mixed"}', "precision='16-mixed' needs a GPU"),
+    ],
+)
+def test_a_configuration_that_cannot_be_used_is_refused_in_one_sentence(config, sentence, tmp_path, caplog):
+    folders = ["--results", str(tmp_path / "results"), "--runs", str(tmp_path / "runs")]
+    assert command.main([config, *folders]) == 1
+    assert [record.getMessage()[: len(sentence)] for record in caplog.records if record.levelname == "ERROR"] == [
+        sentence
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+class FixedScores(torch.nn.Module):
+    """Answers every crop with the same scores, one class far above the next."""
+
+    def __init__(self, gap):
+        super().__init__()
+        self.scores = torch.nn.Parameter(-gap * torch.arange(8.0))
+
+    def forward(self, images):
+        return self.scores.expand(len(images), -1)
+
+
+def test_marginals_that_are_all_one_in_float32_do_not_tie():
+    """The fifth of five likely classes is not the most likely one, though both have a marginal of 1 - 1e-11."""
+    batches = [(torch.zeros(2, 10, 3, 4, 4), torch.tensor([4, 4]))]
+    found = evaluate(FixedScores(gap=25.0), batches, k=5)
+    assert found["ten_crop_marginals_top1"] == 0.0
+    assert found["ten_crop_marginals_top5"] == 1.0
+
+
+def test_an_evaluation_without_an_image_says_so():
+    with pytest.raises(ValueError, match="There is no image to evaluate"):
+        evaluate(FixedScores(gap=1.0), [])
+
+
+def test_the_test_of_a_run_with_ten_crops_averages_them_with_the_best_weights(tmp_path, monkeypatch):
+    monkeypatch.setattr(imagenet, "RESIZED", 40)
+    monkeypatch.setattr(imagenet, "CROP", 32)
+    random = np.random.default_rng(0)
+    for part, count in {"train": 52, "val": 3}.items():
+        for number, name in enumerate(("n01440764", "n02085620", "n02086240")):
+            (tmp_path / "imagenet" / part / name).mkdir(parents=True)
+            for image in range(count):
+                pixels = random.normal(60 + 60 * number, 60, (40, 50, 3)).clip(0, 255).astype(np.uint8)
+                Image.fromarray(pixels).save(tmp_path / "imagenet" / part / name / f"{image}.JPEG")
+    config = RunConfig(dataset="imagenet", model="small", ten_crop=True, epochs=1, batch_size=3, loss="smooth", k=2)
+    record = fit_small(tmp_path, tmp_path, config, keep_best=True)
+    network = build_model("small", 3)
+    network.load_state_dict(torch.load(tmp_path / "runs" / config.run_id / "best.pt", weights_only=True))
+    network.eval()
+    hits = dict.fromkeys(("", "softmax_", "marginals_"), 0)
+    with torch.no_grad():
+        for crops, labels in load_data(config, tmp_path, workers=0).test_batches():
+            assert crops.shape[1:] == (10, 3, 32, 32)
+            for image, label in zip(crops, labels, strict=True):
+                scores = network(image).double()
+                # The class that a pair leaves out: the marginal of a class is the weight of the pairs that have it.
+                left_out = (scores.sum(dim=1, keepdim=True) - scores).softmax(dim=1)
+                hits[""] += int(scores[4].argmax() == label)
+                hits["softmax_"] += int(scores.softmax(dim=1).mean(dim=0).argmax() == label)
+                hits["marginals_"] += int((1 - left_out).mean(dim=0).argmax() == label)
+    assert record["test_top1"] == hits[""] / 9
+    assert record["ten_crop_softmax_top1"] == hits["softmax_"] / 9
+    assert record["ten_crop_marginals_top1"] == hits["marginals_"] / 9
+    assert record["ten_crop_marginals_top5"] == 1.0

@@ -1,0 +1,59 @@
+"""Scores on a device mesh: two processes, each with its rows, give the loss and the gradient of one."""
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
+
+from smooth_topk import hard_topk_loss, smooth_topk_loss
+
+ROWS, CLASSES = 5, 11  # five rows on two processes: three and two
+
+
+def problem():
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(ROWS, CLASSES, generator=generator, dtype=torch.float64)
+    labels = torch.randint(CLASSES, (ROWS,), generator=generator)
+    labels[1] = -100
+    return scores, labels, torch.rand(CLASSES, generator=generator, dtype=torch.float64)
+
+
+CASES = [
+    (loss, placement, reduction, weighted, options)
+    for loss, options in ((smooth_topk_loss, {"k": 3}), (hard_topk_loss, {"k": 3}))
+    for placement in (Shard(0), Shard(1), Replicate())
+    for reduction in ("mean", "sum", "none")
+    for weighted in (False, True)
+] + [(smooth_topk_loss, Shard(0), "mean", True, {"k": 3, "label_smoothing": 0.1})]
+
+
+def compare(rank, folder):
+    """Runs in each process: every case against plain tensors."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    try:
+        mesh = init_device_mesh("cpu", (2,))
+        scores, labels, weight = problem()
+        spread_labels = distribute_tensor(labels, mesh, [Shard(0)])
+        for loss, placement, reduction, weighted, options in CASES:
+            options = options | {"weight": weight if weighted else None, "reduction": reduction}
+            plain = scores.clone().requires_grad_()
+            expected = loss(plain, labels, **options)
+            expected.sum().backward()
+            spread = distribute_tensor(scores, mesh, [placement]).requires_grad_()
+            value = loss(spread, spread_labels, **options)
+            value.sum().backward()
+            torch.testing.assert_close(value.full_tensor(), expected)
+            torch.testing.assert_close(spread.grad.full_tensor(), plain.grad)
+        with pytest.raises(TypeError, match="labels must be a DTensor on the mesh of the scores, got Tensor"):
+            smooth_topk_loss(spread, labels, k=3)
+        probabilities = torch.softmax(scores.flip(1), 1)
+        soft = smooth_topk_loss(spread, distribute_tensor(probabilities, mesh, [Shard(0)]), k=3)
+        assert isinstance(soft, DTensor)
+        torch.testing.assert_close(soft.full_tensor(), smooth_topk_loss(scores, probabilities, k=3))
+    finally:
+        dist.destroy_process_group()
+
+
+def test_scores_on_a_mesh_give_the_loss_and_the_gradient_of_plain_tensors(tmp_path):
+    multiprocessing.spawn(compare, args=(tmp_path,), nprocs=2)

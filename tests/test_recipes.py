@@ -1,0 +1,34 @@
+"""The programs of the page Recipes run to their end and print what they promise."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+RECIPES = Path(__file__).parents[1] / "book" / "recipes"
+NEEDS = {
+    "plain_pytorch": "torch",
+    "lightning_module": "lightning",
+    "timm_step": "timm",
+    "hugging_face_trainer": "transformers",
+}
+PRINTS = {
+    "plain_pytorch": "validation top-5",
+    "lightning_module": "best validation top-5",
+    "timm_step": "step 1: loss",
+    "hugging_face_trainer": "top-5 on the training images",
+}
+
+
+def test_every_recipe_is_on_the_page_and_tested():
+    names = {path.stem for path in RECIPES.glob("*.py")}
+    page = RECIPES.with_suffix(".md").read_text(encoding="utf-8")
+    assert names == set(NEEDS) == set(PRINTS)
+    assert all(f"recipes/{name}.py" in page for name in names)
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_the_recipe_runs(name, capsys):
+    pytest.importorskip(NEEDS[name], reason=f"the library {NEEDS[name]} of this recipe is not installed")
+    runpy.run_path(str(RECIPES / f"{name}.py"), run_name="__main__")
+    assert PRINTS[name] in capsys.readouterr().out

@@ -1,0 +1,218 @@
+"""Every transform and kind of tensor that cross-entropy works with: the loss works, and gives the same numbers."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from smooth_topk import smooth_topk_loss
+
+GENERATOR = torch.Generator().manual_seed(0)
+SCORES = torch.randn(4, 9, dtype=torch.float64, generator=GENERATOR)
+LABELS = torch.tensor([1, 8, 4, 0])
+TANGENT = torch.randn(4, 9, dtype=torch.float64, generator=GENERATOR)
+
+
+def loss(scores, labels=LABELS):
+    return smooth_topk_loss(scores, labels, k=3, tau=0.4)
+
+
+def losses(scores, labels=LABELS):
+    return smooth_topk_loss(scores, labels, k=3, tau=0.4, reduction="none")
+
+
+def gradient_of(function, scores=SCORES):
+    leaf = scores.clone().requires_grad_()
+    return torch.autograd.grad(function(leaf), leaf)[0]
+
+
+GRADIENT = gradient_of(loss)
+JACOBIAN = torch.autograd.functional.jacobian(losses, SCORES)
+HESSIAN = torch.autograd.functional.hessian(loss, SCORES)
+
+
+def assert_equal(a, b):
+    torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4, 8])
+def test_derivatives_in_every_mode_match_finite_differences(k):
+    def function(scores):
+        return smooth_topk_loss(scores, LABELS, k=k, tau=0.4, reduction="none")
+
+    leaf = SCORES.clone().requires_grad_()
+    modes = {"check_forward_ad": True, "check_batched_grad": True, "check_batched_forward_grad": True}
+    assert torch.autograd.gradcheck(function, leaf, **modes)
+    assert torch.autograd.gradgradcheck(function, leaf)
+
+
+def test_a_tie_at_the_pivot_has_second_derivatives():
+    tied = torch.tensor([[1.0, 1.0, 1.0, 0.0, 1.0, -1.0]], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda s: smooth_topk_loss(s, torch.tensor([3]), k=2, tau=0.5), tied)
+
+
+def test_several_derivatives_at_once():
+    leaf = SCORES.clone().requires_grad_()
+    basis = torch.eye(4, dtype=torch.float64)
+    (jacobian,) = torch.autograd.grad(losses(leaf), leaf, basis, is_grads_batched=True, create_graph=False)
+    assert_equal(jacobian, JACOBIAN)
+    (jacobian,) = torch.autograd.grad(losses(leaf), leaf, basis, is_grads_batched=True, create_graph=True)
+    assert_equal(jacobian, JACOBIAN)
+    (second,) = torch.autograd.grad(jacobian[:, :, 0].sum(), leaf)
+    assert_equal(second, 4 * HESSIAN[:, 0].sum(0))
+
+
+@pytest.mark.parametrize("strategy", ["reverse-mode", "forward-mode"])
+def test_vectorised_jacobians(strategy):
+    assert_equal(torch.autograd.functional.jacobian(losses, SCORES, vectorize=True, strategy=strategy), JACOBIAN)
+
+
+def test_products_with_the_hessian():
+    _, product = torch.autograd.functional.hvp(loss, SCORES, TANGENT)
+    assert_equal(product, (HESSIAN * TANGENT).sum((2, 3)))
+    _, product = torch.autograd.functional.vhp(loss, SCORES, TANGENT)
+    assert_equal(product, (HESSIAN * TANGENT).sum((2, 3)))
+
+
+def test_forward_mode():
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(loss(forward_ad.make_dual(SCORES, TANGENT))).tangent
+    assert_equal(tangent, (GRADIENT * TANGENT).sum())
+    assert_equal(jvp(loss, (SCORES,), (TANGENT,))[1], (GRADIENT * TANGENT).sum())
+    value, push_forward = linearize(loss, SCORES)
+    assert_equal(value, loss(SCORES))
+    assert_equal(push_forward(TANGENT), (GRADIENT * TANGENT).sum())
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad])
+def test_reverse_mode_of_torch_func_whatever_the_mode_around_it(mode):
+    with mode():
+        assert_equal(grad(loss)(SCORES), GRADIENT)
+        assert_equal(vjp(loss, SCORES)[1](torch.tensor(1.0, dtype=torch.float64))[0], GRADIENT)
+        assert_equal(jacrev(losses)(SCORES), JACOBIAN)
+
+
+@pytest.mark.parametrize("outer", [jacfwd, jacrev])
+@pytest.mark.parametrize("inner", [jacfwd, jacrev])
+def test_second_derivatives_nested_in_any_way(outer, inner):
+    assert_equal(outer(inner(loss))(SCORES), HESSIAN)
+    assert_equal(hessian(loss)(SCORES), HESSIAN)
+
+
+def test_samples_one_by_one():
+    assert_equal(vmap(loss)(SCORES, LABELS), losses(SCORES))
+    assert_equal(vmap(grad(loss))(SCORES, LABELS) / 4, GRADIENT)
+    assert_equal(grad(lambda scores: vmap(loss)(scores, LABELS).mean())(SCORES), GRADIENT)
+    batches = torch.stack([SCORES, TANGENT])
+    assert_equal(vmap(grad(loss))(batches), torch.stack([GRADIENT, gradient_of(loss, TANGENT)]))
+
+
+@pytest.mark.parametrize("wrong", [25, -1, 10**9])
+def test_a_label_out_of_range_is_refused_under_vmap_as_without_it(wrong):
+    labels = torch.tensor([1, 8, wrong, 0])
+    for function in (loss, vmap(loss), vmap(grad(loss))):
+        with pytest.raises(IndexError, match=rf"labels must lie in \[0, 9\) or be ignore_index, got the label {wrong}"):
+            function(SCORES, labels)
+
+
+def test_tracing_records_the_loss_and_its_gradient():
+    other = SCORES.flip(0)
+
+    def of_both(scores, labels):
+        return loss(scores, labels), grad(loss)(scores, labels)
+
+    for mode in ("real", "symbolic"):
+        traced = make_fx(of_both, tracing_mode=mode)(SCORES, LABELS)
+        for a, b in zip(traced(other, LABELS), of_both(other, LABELS), strict=True):
+            assert_equal(a, b)
+
+
+@pytest.mark.parametrize("k", [3, 8])
+def test_tensors_without_numbers_have_shapes(k):
+    def shapes(device):
+        scores = torch.empty(4, 9, device=device, requires_grad=True)
+        labels = torch.empty(4, dtype=torch.int64, device=device)
+        value = smooth_topk_loss(scores, labels, k=k)
+        value.backward()
+        return value.shape, value.device.type, scores.grad.shape
+
+    assert shapes("meta") == ((), "meta", (4, 9))
+    with FakeTensorMode():
+        assert shapes("cpu") == ((), "cpu", (4, 9))
+
+
+def test_labels_of_another_device_are_refused():
+    with pytest.raises(RuntimeError, match=r"labels must be on the device of the scores, cpu, got meta\."):
+        loss(SCORES, torch.empty(4, dtype=torch.int64, device="meta"))
+    with pytest.raises(RuntimeError, match=r"weight must be on the device of the scores, cpu, got meta\."):
+        smooth_topk_loss(SCORES, LABELS, weight=torch.empty(9, device="meta"))
+
+
+def test_views_whose_memory_holds_other_numbers():
+    negative = torch._neg_view(SCORES)
+    assert negative.is_neg()
+    assert_equal(losses(negative), losses(-SCORES))
+    assert_equal(losses(torch._efficientzerotensor(4, 9, dtype=torch.float64)), losses(torch.zeros_like(SCORES)))
+
+
+def compiled(function, **options):
+    torch._dynamo.reset()
+    return torch.compile(function, fullgraph=True, backend="aot_eager", **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("k", [3, 12, 40])
+def test_the_compiler_traces_the_loss_whole_also_for_a_second_number_of_classes(k):
+    def function(scores, labels):
+        return smooth_topk_loss(scores, labels, k=k)
+
+    traced = compiled(function)
+    for classes in (50, 60, 70):
+        scores = torch.randn(4, classes, generator=torch.Generator().manual_seed(classes), requires_grad=True)
+        value = traced(scores, LABELS)
+        torch.testing.assert_close(value, function(scores, LABELS))
+        (gradient,) = torch.autograd.grad(value, scores)
+        torch.testing.assert_close(gradient, gradient_of(lambda s: function(s, LABELS), scores.detach()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"reduction": "none", "ignore_index": 3},
+        {"weight": torch.rand(9, generator=GENERATOR)},
+        {"label_smoothing": 0.1},
+        {"k": 1},
+    ],
+)
+def test_the_compiler_traces_every_option(options):
+    def function(scores):
+        return smooth_topk_loss(scores, LABELS, **{"k": 3} | options)
+
+    scores = SCORES.float().requires_grad_()
+    value = compiled(function)(scores)
+    torch.testing.assert_close(value, function(scores))
+    (gradient,) = torch.autograd.grad(value.sum(), scores)
+    torch.testing.assert_close(gradient, gradient_of(lambda s: function(s).sum(), scores.detach()))
+
+
+@pytest.mark.slow
+def test_the_compiler_traces_the_transforms_and_a_temperature_that_changes():
+    per_sample = compiled(vmap(grad(loss)))
+    for classes in (9, 12):
+        scores = torch.randn(4, classes, generator=torch.Generator().manual_seed(classes))
+        torch.testing.assert_close(per_sample(scores, LABELS), vmap(grad(loss))(scores, LABELS))
+    traced = compiled(lambda scores, tau: smooth_topk_loss(scores, LABELS, k=3, tau=tau))
+    for tau in (0.5, 0.7, 0.9):
+        assert_equal(traced(SCORES, tau), smooth_topk_loss(SCORES, LABELS, k=3, tau=tau))
+
+
+def test_cross_entropy_itself_passes_the_hardest_of_these():
+    """What is asked here is asked of cross-entropy too, but for the sentence."""
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        vmap(F.cross_entropy)(SCORES, torch.tensor([1, 8, 25, 0]))
+    with pytest.raises(IndexError, match="out of bounds"):
+        F.cross_entropy(SCORES, torch.tensor([1, 8, 25, 0]))
