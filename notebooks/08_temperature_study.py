@@ -32,7 +32,7 @@ from dataclasses import replace
 
 from smooth_topk.study import figures, measure, tables
 from smooth_topk.study.chapters import controls, notebook, trainings
-from smooth_topk.study.experiments import registry
+from smooth_topk.study.experiments import paper_runs, registry
 from smooth_topk.study.measure import sparsity
 from smooth_topk.study.records import evidence, paths
 from smooth_topk.study.records.gradient_sparsity import read_sparsity
@@ -147,7 +147,9 @@ grid = trainings.adjusted(
     epochs=epochs,
     train_size=train_size,
 )
-pictures = registry.SMOKE if profile == "quick" else grid[0]  # features have no pixels
+pictures = (
+    paper_runs.SMOKE if profile == "quick" else grid[0]
+)  # features have no pixels
 initial = replace(pictures, model="densenet40_12", k=k, seed=0, batch_size=64)
 taus = [0.0, *(10.0**power for power in range(-4, 3))]
 shares = sparsity.measure_sparsity(
