@@ -125,7 +125,7 @@ FAMILY_SHARES = (0.05, 0.25)
 
 
 def family_comparison(seeds: Sequence[int] = (0, 1, 2, 3, 4)) -> tuple[RunConfig, ...]:
-    """Every loss of the family with its chosen pair: three noise levels, both groupings, and two small training sets."""
+    """Every loss of the family with its chosen pair: three noise levels, both groupings, two small training sets."""
     settings: list[Fields] = [
         {"noise_level": level, "noise_grouping": grouping}
         for level in (0.0, 0.4, 0.8)
