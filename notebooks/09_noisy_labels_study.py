@@ -37,7 +37,7 @@ from smooth_topk.noisy_labels import INDEX_BLOCKS
 from smooth_topk.study import figures, tables
 from smooth_topk.study.chapters import controls, notebook, trainings
 from smooth_topk.study.data.datasets import load_data
-from smooth_topk.study.experiments import registry
+from smooth_topk.study.experiments import paper_runs, registry
 from smooth_topk.study.records import evidence, paths
 from smooth_topk.study.tables import findings
 
@@ -143,7 +143,10 @@ tables.show(tables.search_table(search))
 # Table 1 uses the pairs that this search chose.
 if len(search) == len(registry.feature_search()):
     chosen_pairs = tables.search_table(search).xs("chosen", level="pair")
-    taken = {"CE": registry.FEATURE_CROSS_ENTROPY, "L_{5,1}": registry.FEATURE_SMOOTH}
+    taken = {
+        "CE": paper_runs.FEATURE_CROSS_ENTROPY,
+        "L_{5,1}": paper_runs.FEATURE_SMOOTH,
+    }
     for name, loss in taken.items():
         rate, decay = chosen_pairs.loc[name, ["rate", "decay"]].astype(float)
         assert (rate, decay) == (loss["learning_rate"], loss["weight_decay"])

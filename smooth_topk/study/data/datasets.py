@@ -8,14 +8,14 @@ the same global batch: places rank, rank + world_size, ... of the global order.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from smooth_topk.noisy_labels import balanced_subset, corrupt_within_superclass, hold_out
-from smooth_topk.study.data import cifar100, features, imagenet, synthetic
+from smooth_topk.study.data import cifar100, constructed, features, imagenet, synthetic
 from smooth_topk.study.data.augmentation import plan_epoch
 from smooth_topk.study.data.sources import ArraySource, Request
 from smooth_topk.study.experiments.run_config import RunConfig
@@ -33,7 +33,7 @@ def load_data(config: RunConfig, data_folder: str | Path | None = None, workers:
 
     Args:
         config: decides everything but where the files are.
-        data_folder: see `data_folder_or_default`; the synthetic data and the features need none.
+        data_folder: see `data_folder_or_default`; synthetic and constructed data and the features need none.
         workers: processes that decode JPEG files; by default one per processor, at most 16. Other data needs none.
 
     Raises:
@@ -44,6 +44,8 @@ def load_data(config: RunConfig, data_folder: str | Path | None = None, workers:
         return Data(config, synthetic.load())
     if config.dataset == "cifar100_features":
         return Data(config, features.load())
+    if config.dataset.startswith("constructed"):
+        return Data(config, constructed.load(int(config.dataset.partition("_")[2])))
     if config.dataset == "cifar100":
         return Data(config, cifar100.load(folder / "cifar100"))
     return Data(config, imagenet.load(folder / "imagenet", workers=workers, ten_crop=config.ten_crop))
@@ -84,6 +86,8 @@ class Data:
     """
 
     def __init__(self, config: RunConfig, source: "ArraySource | imagenet.FolderSource"):
+        if config.classes is not None:
+            source = _with_fewer_classes(source, config)
         self.config, self.source = config, source
         self.class_names = source.class_names
         self.num_classes = len(source.class_names)
@@ -160,6 +164,26 @@ def _splits(config: RunConfig, source: "ArraySource | imagenet.FolderSource") ->
         Split(source, "train", kept, noisy[kept], clean[kept]),
         Split(source, "train", held_out, validation_labels[held_out], clean[held_out]),
         Split(source, "test", torch.arange(len(test)), test, test),
+    )
+
+
+def _with_fewer_classes(source: "ArraySource | imagenet.FolderSource", config: RunConfig) -> ArraySource:
+    """Returns the samples of the classes of the first superclasses, with labels from 0 on: neighbours stay together."""
+    found = len(source.class_names)
+    if not isinstance(source, ArraySource) or not 1 < (config.classes or 0) <= found:
+        raise ValueError(
+            f"classes must be between 2 and the {found} of {config.dataset}, which must not be an image folder, "
+            f"got classes={config.classes}."
+        )
+    chosen = sorted(sorted(range(found), key=lambda c: (source.class_to_superclass[c], c))[: config.classes])
+    new_label = torch.full((found,), -1).index_copy(0, torch.tensor(chosen), torch.arange(len(chosen)))
+    rows = {part: (new_label[labels] >= 0).nonzero()[:, 0] for part, labels in source.labels.items()}
+    return replace(
+        source,
+        images={part: images[rows[part]] for part, images in source.images.items()},
+        labels={part: new_label[labels[rows[part]]] for part, labels in source.labels.items()},
+        class_names=tuple(source.class_names[c] for c in chosen),
+        class_to_superclass=tuple(source.class_to_superclass[c] for c in chosen),
     )
 
 

@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 
-from smooth_topk.study.experiments.run_config import RunConfig
+from smooth_topk.study.experiments.run_config import FEATURES, RunConfig
 
 SPLITS = {  # training, validation and test images
     "synthetic": (10_000, 500, 2_000),
     "cifar100_features": (45_000, 5_000, 10_000),
+    "constructed_1000": (50_000, 5_000, 10_000),
+    "constructed_10000": (200_000, 20_000, 50_000),
     "cifar100": (45_000, 5_000, 10_000),
     "imagenet": (1_231_167, 50_000, 50_000),
 }
 MULTIPLY_ADDS = {  # millions per image, forward; 100 classes at 32 x 32, ResNet-18 1,000 classes at 224 x 224
+    "linear": 0.0128,
     "head": 0.117,
     "small": 6.6,
     "densenet40_12": 264.9,
@@ -22,6 +25,7 @@ MULTIPLY_ADDS = {  # millions per image, forward; 100 classes at 32 x 32, ResNet
 TRAINING_FACTOR = 3  # a backward pass costs about two forward passes
 # Millions of multiply-adds a second, forward and backward. One CPU thread: measured, the best of several steps.
 CPU_RATES = {
+    "linear": 5_000,
     "head": 30_000,  # overhead of small steps included
     "small": 20_000,
     "densenet40_12": 14_000,
@@ -32,7 +36,12 @@ CPU_RATES = {
 }
 # One GPU: the paper's day and a half on two Titan Xp for ResNet-18 on ImageNet (section 5.2) is 3.1e12 a second and
 # card. DenseNets and small nets move more memory per multiply-add: a third and a tenth of that are assumed.
-GPU_RATES = {name: 1_000_000 for name in MULTIPLY_ADDS} | {"resnet18": 3_100_000, "small": 300_000, "head": 100_000}
+GPU_RATES = {name: 1_000_000 for name in MULTIPLY_ADDS} | {
+    "resnet18": 3_100_000,
+    "small": 300_000,
+    "linear": 100_000,
+    "head": 100_000,
+}
 ASSUMPTIONS = {
     "cpu": "one thread of a server processor of the 2020s with nothing else to do",
     "gpu": "one Titan Xp as in the paper (ResNet-18 by its section 5.2; other networks assumed); not measured here",
@@ -75,6 +84,9 @@ def images_in_forward_passes(config: RunConfig) -> float:
 
 
 def _multiply_adds(config: RunConfig) -> float:
+    if config.dataset.startswith("constructed"):  # a linear classifier costs in proportion to features and classes
+        classes = int(config.dataset.partition("_")[2])
+        return MULTIPLY_ADDS[config.model] * classes / 100 * FEATURES[config.dataset] / FEATURES["cifar100_features"]
     # Convolutions cost in proportion to the pixels.
     usual, given = (224 if config.model == "resnet18" else 32), (224 if config.dataset == "imagenet" else 32)
     return MULTIPLY_ADDS[config.model] * (given / usual) ** 2

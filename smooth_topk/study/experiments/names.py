@@ -3,10 +3,13 @@
 DATA = {
     "synthetic": "drawn patterns",
     "cifar100_features": "CIFAR-100 features",
+    "constructed_1000": "1,000 constructed classes",
+    "constructed_10000": "10,000 constructed classes",
     "cifar100": "CIFAR-100 images",
     "imagenet": "ImageNet",
 }
 NETWORKS = {
+    "linear": "linear classifier",
     "head": "head with one hidden layer",
     "small": "small network",
     "densenet40_12": "DenseNet 40-12",

@@ -6,8 +6,18 @@ import math
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-DATASETS = ("synthetic", "cifar100_features", "cifar100", "imagenet")
-MODELS = ("head", "small", "densenet40_12", "densenet40_40", "densenet40_12_bc", "densenet40_40_bc", "resnet18")
+DATASETS = ("synthetic", "cifar100_features", "constructed_1000", "constructed_10000", "cifar100", "imagenet")
+FEATURES = {"cifar100_features": 128, "constructed_1000": 64, "constructed_10000": 64}  # numbers per sample, no images
+FEATURE_MODELS = ("linear", "head")
+MODELS = (
+    *FEATURE_MODELS,
+    "small",
+    "densenet40_12",
+    "densenet40_40",
+    "densenet40_12_bc",
+    "densenet40_40_bc",
+    "resnet18",
+)
 # The losses of the family (smooth_topk.study.losses), with the fields that each of them reads.
 LOSS_FIELDS = {
     "cross_entropy": (),
@@ -31,13 +41,17 @@ CHOICES = {
     "model": MODELS,
     "loss": tuple(LOSS_FIELDS),
     "schedule": ("steps", "one_cycle", "cosine"),
-    "chosen_by": ("top1", "top5"),
+    "chosen_by": ("top1", "top3", "top5", "top10", "top20"),
     "precision": ("32-true", "16-mixed", "bf16-mixed", "bf16-true", "64-true"),
 }
 REALS = ("noise_level", "tau", "margin", "learning_rate", "momentum", "weight_decay")
-INTEGERS = ("k", "epochs", "batch_size", "seed")
+INTEGERS = ("k", "epochs", "batch_size", "seed", "cycles")
 SWITCHES = ("nesterov", "augment", "ten_crop")
-ADDED_LATER = ("chosen_by",)  # fields that recorded runs do not have: at their default they are no part of the run_id
+ADDED_LATER = (
+    "chosen_by",
+    "classes",
+    "cycles",
+)  # fields that recorded runs do not have: at their default they are no part of the run_id
 
 
 @dataclass(frozen=True)
@@ -76,6 +90,8 @@ class RunConfig:
     precision: str = "32-true"  # in the words of lightning-fabric
     seed: int = 0
     chosen_by: str = "top5"  # the validation accuracy whose best epoch is tested
+    classes: int | None = None  # None: all; else the classes of the first superclasses, that many
+    cycles: int = 1  # equal parts of a "one_cycle" run: after the first, fine-tuning in which alone tau falls
 
     def __post_init__(self):
         # 1 and 1.0, [150] and (150,) are the same run and must give the same run_id.
@@ -107,7 +123,7 @@ class RunConfig:
             unused += ["tau_final"]
         if self.noise_level == 0:
             unused += ["noise_grouping", "validation_labels"]
-        if self.dataset == "cifar100_features":
+        if self.dataset in FEATURES:
             unused += ["augment"]  # features have no flips and crops
         if isinstance(self.train_size, float) and self.train_size == 1:
             unused += ["train_size"]
@@ -153,7 +169,8 @@ class RunConfig:
             type(self.train_size)
         )
         noise = f"noise {self.noise_level:g} {self.noise_grouping}" if self.noise_level else None
-        details = ", ".join(part for part in (size, noise) if part)
+        classes = f"{self.classes} classes" if self.classes else None
+        details = ", ".join(part for part in (classes, size, noise) if part)
         data = f"{self.dataset} ({details})" if details else self.dataset
         return f"{data} {self.model} {self.loss_name} {self.epochs} epochs seed {self.seed}"
 
@@ -176,6 +193,8 @@ def _check_types(config: RunConfig) -> None:
             raise ValueError(f"{name} must be True or False, got {name}={getattr(config, name)!r}.")
     if not all(type(epoch) is int for epoch in config.milestones):
         raise ValueError(f"milestones must be epochs, that is integers, got milestones={config.milestones!r}.")
+    if config.classes is not None and type(config.classes) is not int:
+        raise ValueError(f"classes must be None or an integer, got classes={config.classes!r}.")
     if config.train_size is not None and type(config.train_size) not in (int, float):
         raise ValueError(f"train_size must be None, a float or an int, got train_size={config.train_size!r}.")
 
@@ -198,6 +217,8 @@ def _check_values(config: RunConfig) -> None:
             config.train_size is None or 0 < config.train_size <= (1 if share else math.inf),
             "None, a share above 0.0 and at most 1.0, or a number of images of at least 1",
         ),
+        "classes": (config.classes is None or config.classes > config.k, "None or more than k"),
+        "cycles": (config.cycles >= 1 and config.epochs % config.cycles == 0, "a divisor of the epochs"),
         "milestones": (
             all(a < b for a, b in zip((0, *config.milestones), config.milestones, strict=False)),
             "increasing epochs after epoch 0",
@@ -213,11 +234,13 @@ def _check_combinations(config: RunConfig) -> None:
         raise ValueError(
             f"milestones need schedule='steps', got milestones={config.milestones}, schedule={config.schedule!r}."
         )
-    if (config.model == "head") != (config.dataset == "cifar100_features"):
+    if (config.model in FEATURE_MODELS) != (config.dataset in FEATURES):
         raise ValueError(
-            "The model head and the dataset cifar100_features belong together, "
+            f"The models {', '.join(FEATURE_MODELS)} and the data sets {', '.join(FEATURES)} belong together, "
             f"got model={config.model!r}, dataset={config.dataset!r}."
         )
+    if config.cycles > 1 and config.schedule != "one_cycle":
+        raise ValueError(f"cycles need schedule='one_cycle', got cycles={config.cycles}, schedule={config.schedule!r}.")
     if config.nesterov and config.momentum == 0:
         raise ValueError("nesterov=True needs a momentum above 0, got momentum=0.0.")
     if config.ten_crop and config.dataset != "imagenet":

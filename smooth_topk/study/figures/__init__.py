@@ -48,3 +48,4 @@ from smooth_topk.study.figures.probabilities import (
 )
 from smooth_topk.study.figures.speed import k_sweep_figure, memory_figure, speed_figure
 from smooth_topk.study.figures.style import look_of_loss, new_axes, new_panels
+from smooth_topk.study.figures.training_gradients import training_gradients

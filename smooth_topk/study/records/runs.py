@@ -45,6 +45,7 @@ RESULT_TYPES = {
     **dict.fromkeys(("seconds", "images_per_second"), float),
     "epoch": int,
     **dict.fromkeys(("train_loss", "train_top1", "train_top5", "validation_loss"), float),
+    **dict.fromkeys(("validation_top3", "validation_top10", "validation_top20"), float),
 }
 TYPES: dict[str, Any] = {field.name: field.type for field in fields(RunConfig)} | RESULT_TYPES
 DTYPES: dict[Any, str] = {int: "Int64", float: "float64", float | None: "float64", bool: "boolean"}

@@ -19,7 +19,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from smooth_topk.study.data.datasets import Data
-from smooth_topk.study.experiments.run_config import RunConfig
+from smooth_topk.study.experiments.run_config import FEATURES, RunConfig
 from smooth_topk.study.records.machine import describe_machine
 from smooth_topk.study.training.checkpoints import load_checkpoint, random_state, restore_random_state, save_checkpoint
 from smooth_topk.study.training.evaluation import TOP, count_hits, evaluate
@@ -79,7 +79,7 @@ class Run:
         self.stop = StopRequest()
         self.progress = Progress()
         _seed_everything(config.seed)
-        self.network = build_model(config.model, data.num_classes)
+        self.network = build_model(config.model, data.num_classes, FEATURES.get(config.dataset, 0))
         if fabric.world_size > 1:
             self.network = share_batch_norm(self.network, fabric.device)
         self.optimizer = torch.optim.SGD(
@@ -181,7 +181,7 @@ class Run:
             "train_loss": loss / images,
             "train_top1": top1 / images,
             "train_top5": top5 / images,
-            **{f"validation_{name}": validation[name] for name in ("loss", "top1", "top5")},
+            **{f"validation_{name}": validation[name] for name in ("loss", *(f"top{k}" for k in TOP))},
             "seconds": progress.epoch_seconds,
             "images_per_second": images / progress.epoch_train_seconds,
         }

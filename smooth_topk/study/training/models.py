@@ -1,8 +1,8 @@
 """The networks of the study: DenseNet 40-12 and 40-40 (sections 3.3 and 5.1), ResNet-18 (section 5.2), and small ones.
 
-Every network maps images (N, 3, H, W), and the head maps features (N, 128), to scores (N, num_classes). Convolutions
-start as in the references: normal with variance 2 / (kernel area x output channels), batch normalisation as the
-identity, biases at zero.
+Every network maps images (N, 3, H, W), or features (N, features) for "linear" and "head", to scores (N, num_classes).
+Convolutions start as in the references: normal with variance 2 / (kernel area x output channels), batch normalisation
+as the identity, biases at zero.
 """
 
 from itertools import pairwise
@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-def build_model(name: str, num_classes: int) -> nn.Module:
+def build_model(name: str, num_classes: int, features: int = 128) -> nn.Module:
     """Builds a network with random weights from torch's global random state.
 
     Args:
-        name: one of "small", "head", "densenet40_12", "densenet40_40", the same with "_bc", or "resnet18".
+        name: one of "small", "linear", "head", "densenet40_12", "densenet40_40", the same with "_bc", or "resnet18".
         num_classes: the number of scores per image.
+        features: numbers per sample, for "linear" and "head".
 
     Example:
         >>> build_model("small", 100)(torch.zeros(2, 3, 32, 32)).shape
@@ -26,15 +27,17 @@ def build_model(name: str, num_classes: int) -> nn.Module:
     """
     if name == "small":
         return SmallNet(num_classes)
+    if name == "linear":
+        return Linear(num_classes, features)
     if name == "head":
-        return Head(num_classes)
+        return Head(num_classes, features)
     if name == "resnet18":
         from smooth_topk.study.data.vision import torchvision  # takes seconds to import, so only where it is needed
 
         return torchvision.models.resnet18(num_classes=num_classes)
     if name in DENSENETS:
         return DenseNet(num_classes=num_classes, **DENSENETS[name])
-    raise ValueError(f"A model is one of small, head, resnet18, {', '.join(DENSENETS)}, got {name!r}.")
+    raise ValueError(f"A model is one of small, linear, head, resnet18, {', '.join(DENSENETS)}, got {name!r}.")
 
 
 DENSENETS: dict[str, dict[str, Any]] = {
@@ -108,6 +111,15 @@ class SmallNet(nn.Module):
         # channels_last is what the CPU's convolutions are fastest with; the values do not change.
         images = images.contiguous(memory_format=torch.channels_last)
         return self.classifier(self.blocks(self.stem(images)).mean(dim=(2, 3)))
+
+
+class Linear(nn.Linear):
+    """One score per class that is linear in the features, from zero: the best classifier of constructed data is one."""
+
+    def __init__(self, num_classes: int, features: int):
+        super().__init__(features, num_classes)
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
 
 
 class Head(nn.Sequential):

@@ -12,13 +12,15 @@ from smooth_topk.study.experiments.run_config import LOSS_FIELDS, RunConfig
 from smooth_topk.study.losses import FAMILY
 
 WARM_UP = 0.3  # the share of a "one_cycle" run in which the rate rises
+FINE_TUNING = 0.1  # the rates of the second and further cycles, as a share of those of the first
 
 
 def learning_rate_at(config: RunConfig, epoch: int, batch: int, batches: int) -> float:
     """Returns the rate of one step.
 
     "steps" divides the initial rate by ten at every milestone (sections 5.1 and 5.2). "cosine" falls from the highest
-    rate to zero along half a cosine. "one_cycle" first rises to the highest rate in a straight line.
+    rate to zero along half a cosine. "one_cycle" first rises to the highest rate in a straight line; a run of several
+    cycles goes through it again, with a tenth of the rates.
 
     Args:
         epoch, batch: the position, both counted from 0.
@@ -32,25 +34,30 @@ def learning_rate_at(config: RunConfig, epoch: int, batch: int, batches: int) ->
     if config.schedule == "steps":
         return config.learning_rate / 10 ** sum(epoch >= milestone for milestone in config.milestones)
     # The middle of the step: no step of the run has the rate zero.
-    done = (epoch + (batch + 0.5) / batches) / config.epochs
+    cycle, epoch = divmod(epoch, config.epochs // config.cycles)
+    done = (epoch + (batch + 0.5) / batches) / (config.epochs // config.cycles)
     start = WARM_UP if config.schedule == "one_cycle" else 0.0
+    highest = config.learning_rate * (FINE_TUNING if cycle else 1.0)
     if done < start:
-        return config.learning_rate * done / start
-    return config.learning_rate * (1 + math.cos(math.pi * (done - start) / (1 - start))) / 2
+        return highest * done / start
+    return highest * (1 + math.cos(math.pi * (done - start) / (1 - start))) / 2
 
 
 def tau_at(config: RunConfig, epoch: int) -> float:
     """Returns tau in one epoch: constant, or geometrically from tau in the first to tau_final in the last.
 
+    In a run of several cycles tau stays constant through the first one, which trains the network.
+
     Example:
         >>> [tau_at(RunConfig(loss="smooth", tau=1.0, tau_final=0.01, epochs=3), epoch) for epoch in range(3)]
         [1.0, 0.1, 0.01]
     """
-    if config.tau_final is None or epoch == 0:
+    start = config.epochs // config.cycles if config.cycles > 1 else 0
+    if config.tau_final is None or epoch <= start:
         return config.tau
     if epoch == config.epochs - 1:
         return config.tau_final
-    return config.tau * (config.tau_final / config.tau) ** (epoch / (config.epochs - 1))
+    return config.tau * (config.tau_final / config.tau) ** ((epoch - start) / (config.epochs - 1 - start))
 
 
 def loss_at(config: RunConfig, epoch: int) -> Callable[..., Tensor]:

@@ -193,3 +193,30 @@ def test_the_synthetic_data_needs_no_folder(tmp_path):
     assert (len(data.train), len(data.validation), len(data.test)) == (10_000, 500, 2_000)
     assert data.class_names == synthetic.CLASSES
     assert data.num_classes == 100
+
+
+def test_fewer_classes_are_those_of_the_first_superclasses_with_labels_from_zero_on():
+    config = RunConfig(dataset="cifar100_features", model="head", noise_level=0.5)
+    whole, part = load_data(config), load_data(replace(config, classes=20))
+    superclasses = whole.source.class_to_superclass
+    assert set(part.class_names) == {name for name, g in zip(whole.class_names, superclasses, strict=True) if g < 4}
+    assert part.num_classes == 20
+    for split in (part.train, part.validation, part.test):
+        assert split.clean_labels.unique().tolist() == list(range(20))
+        same_group = [part.source.class_to_superclass[label] for label in split.labels.tolist()]
+        assert same_group == [part.source.class_to_superclass[label] for label in split.clean_labels.tolist()]
+    name = part.class_names[int(part.test.labels[0])]
+    of_name = whole.test.images[whole.test.labels == whole.class_names.index(name)]
+    torch.testing.assert_close(part.test.images[part.test.labels == part.test.labels[0]], of_name)
+
+
+def test_more_classes_than_there_are_is_refused_in_a_sentence():
+    with pytest.raises(ValueError, match="got classes=200"):
+        load_data(RunConfig(dataset="cifar100_features", model="head", classes=200))
+
+
+def test_constructed_data_trains_like_any_other():
+    data = load_data(RunConfig(dataset="constructed_1000", model="linear"))
+    assert (data.num_classes, data.train_size, len(data.test)) == (1_000, 50_000, 10_000)
+    features, labels = next(data.train_batches(0))
+    assert (features.shape, labels.shape) == ((64, 64), (64,))

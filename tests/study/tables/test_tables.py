@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from smooth_topk.study import tables
-from smooth_topk.study.experiments import registry
+from smooth_topk.study.experiments import paper_runs
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.tables.cells import mean_and_std
 
@@ -119,9 +119,9 @@ def on_imagenet(size, accuracy, marginals, **config):
 
 
 def test_runs_on_imagenet_stand_in_the_rows_of_the_papers_shares():
-    given = [on_imagenet(size, 0.6, None) for size in registry.IMAGENET_SIZES]
+    given = [on_imagenet(size, 0.6, None) for size in paper_runs.IMAGENET_SIZES]
     table = tables.small_data_table(
-        pd.DataFrame(given).assign(train_size=pd.Series(registry.IMAGENET_SIZES, dtype=object))
+        pd.DataFrame(given).assign(train_size=pd.Series(paper_runs.IMAGENET_SIZES, dtype=object))
     )
     assert table.index.tolist() == ["100 %", "50 %", "25 %", "10 %", "5 %"]
     assert (table[("ours, ImageNet, central crop, 1 seed", "CE")] == "60.00").all()

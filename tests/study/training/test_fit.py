@@ -2,6 +2,7 @@ import json
 import math
 import random
 import time
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -165,6 +166,17 @@ def test_tau_goes_geometrically_to_its_final_value():
     ratios = np.array(taus[1:]) / np.array(taus[:-1])
     np.testing.assert_allclose(ratios, ratios[0])
     assert tau_at(RunConfig(loss="smooth", tau=10.0, tau_final=0.1, epochs=1), 0) == 10.0
+
+
+def test_a_second_cycle_fine_tunes_with_a_tenth_of_the_rate_and_tau_falls_there_alone():
+    config = RunConfig(loss="smooth", tau=1.0, tau_final=0.01, epochs=20, cycles=2, learning_rate=0.4)
+    once = replace(config, epochs=10, cycles=1)
+    rates, first = ([learning_rate_at(c, epoch, 7, 50) for epoch in range(c.epochs)] for c in (config, once))
+    np.testing.assert_allclose(rates, [*first, *(rate / 10 for rate in first)])
+    taus = [tau_at(config, epoch) for epoch in range(20)]
+    assert taus[:11] == [1.0] * 11
+    assert taus[-1] == 0.01
+    assert all(np.diff(taus[10:]) < 0)
 
 
 def test_the_loss_of_an_epoch_is_the_configured_one():

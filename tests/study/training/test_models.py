@@ -8,11 +8,12 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from smooth_topk.study.experiments.expected_cost import MULTIPLY_ADDS
-from smooth_topk.study.experiments.run_config import MODELS
+from smooth_topk.study.experiments.run_config import FEATURE_MODELS, MODELS
 from smooth_topk.study.training.models import build_model
 
 # 100 classes, ResNet-18 1,000. The DenseNet paper gives 1.0 M for the plain 40-12 (with 10 classes less its head).
 PARAMETERS = {
+    "linear": 12_900,
     "head": 117_860,
     "small": 163_540,
     "densenet40_12": 1_060_132,
@@ -35,7 +36,7 @@ def build(name):
 def inputs(name, count):
     """Random images of the size that a network was made for, or features."""
     size = 224 if name == "resnet18" else 32
-    return torch.randn(count, *((128,) if name == "head" else (3, size, size)))
+    return torch.randn(count, *((128,) if name in FEATURE_MODELS else (3, size, size)))
 
 
 @pytest.mark.parametrize("name", MODELS)
