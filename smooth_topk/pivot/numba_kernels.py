@@ -68,9 +68,12 @@ class Task(ctypes.Structure):
 
 NONE, MEAN, SUM = range(3)
 TASK_POINTER = types.CPointer(from_dtype(np.dtype(Task)))
+# A function that stays a function is compiled twice, alone and as part of its pass, and the two may round differently:
+# the process that compiles calls the first, those that load from the cache the second. Inlined, there is one.
+options = {"error_model": "numpy", "nogil": True, "forceinline": True}
 # Sums may be split over the lanes of a vector. Nothing assumes that there are no infinities or NaNs.
-vectorised = njit(fastmath={"reassoc", "contract", "nsz"}, error_model="numpy", nogil=True)
-exact = njit(error_model="numpy", nogil=True)
+vectorised = njit(fastmath={"reassoc", "contract", "nsz"}, **options)
+exact = njit(**options)
 
 
 def state_size(rows: int, k: int) -> int:

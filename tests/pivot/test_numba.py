@@ -274,18 +274,28 @@ print([backend_for(torch.zeros(3, 30), k).__name__ for k in (2, 20, 29)])
     assert "numba" not in backends
 
 
-def test_a_second_process_loads_what_the_first_compiled(tmp_path):
+@pytest.mark.slow
+def test_a_second_process_loads_what_the_first_compiled_and_computes_the_same_bits(tmp_path):
     probe = """
-import numba.core.caching, torch
+import hashlib, torch
 from smooth_topk import smooth_topk_loss
-smooth_topk_loss(torch.zeros(3, 30), torch.tensor([0, 1, 2]), k=2)
 from smooth_topk.pivot.numba_runtime import load_kernels
-kernels = load_kernels("numba_kernels", torch.float32, torch.float32).machine_code
-print([kernel.cache_hits for kernel in kernels])
+small_k = load_kernels("numba_kernels", torch.float32, torch.float32).machine_code
+large_k = load_kernels("numba_large_k_kernels", torch.float32).machine_code
+print([kernel.cache_hits for kernel in (*small_k, *large_k)])
+random = torch.Generator().manual_seed(0)
+for k in (2, 5, 20):
+    scores, labels = torch.randn(200, 100, generator=random), torch.randint(100, (200,), generator=random)
+    losses = smooth_topk_loss(scores.requires_grad_(), labels, k=k, tau=0.3, reduction="none")
+    losses.sum().backward()
+    print(*(hashlib.sha256(t.detach().numpy().tobytes()).hexdigest() for t in (losses, scores.grad)))
 """
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     run = partial(subprocess.run, [sys.executable, "-c", probe], capture_output=True, text=True, check=True)
-    assert [run(env=environment).stdout.strip() for _ in range(2)] == ["[0, 0]", "[1, 1]"]
+    (compiled, *bits), (loaded, *same_bits) = (run(env=environment).stdout.splitlines() for _ in range(2))
+    assert [compiled, loaded] == ["[0, 0, 0, 0]", "[1, 1, 1, 1]"]
+    assert len(bits) == 3
+    assert same_bits == bits
 
 
 def test_the_exponential_is_within_two_roundings():

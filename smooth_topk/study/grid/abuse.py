@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import random
 import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -34,7 +35,7 @@ from smooth_topk.study.grid import run_grid
 from smooth_topk.study.grid.damage import READABLE, REFUSED, cut_off, flip_a_bit, small_disk
 from smooth_topk.study.records.files import write_whole
 from smooth_topk.study.records.machine import describe_machine
-from smooth_topk.study.records.runs import RUNS, read_epochs, read_runs
+from smooth_topk.study.records.runs import EPOCHS, RUNS, read_epochs, read_runs
 
 FILE = "faults.csv"
 SMALL = RunConfig(dataset="cifar100_features", model="head", train_size=2_000, epochs=4, batch_size=100)
@@ -78,11 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the faults and their moments (default: 0)")
     parser.add_argument("--output", type=Path, help="folder for faults.csv")
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="abuse-") as folder:
-        abuse = Abuse(Path(folder), options.seed)
-        started = time.monotonic()
-        abuse.run(60 * options.minutes)
-        minutes = (time.monotonic() - started) / 60
+    folder = Path(tempfile.mkdtemp(prefix="abuse-"))
+    abuse, started = Abuse(folder, options.seed), time.monotonic()
+    abuse.run(60 * options.minutes)
+    minutes = (time.monotonic() - started) / 60
     table = summary(abuse.faults)
     print(f"\n{table.to_string()}\n")
     survived = sum(bool(fault.survived) for fault in abuse.faults)
@@ -91,7 +91,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         origin = {"minutes": round(minutes, 1), "seed": options.seed, **describe_machine()}
         origin["date"] = datetime.now(UTC).isoformat(timespec="seconds")
         write_whole(options.output / FILE, table.reset_index().assign(**origin).to_csv(index=False).encode())
-    return 0 if survived == len(abuse.faults) else 1
+    if survived < len(abuse.faults):
+        print(f"Records, checkpoints and logs are in {folder}.")
+        return 1
+    shutil.rmtree(folder)
+    return 0
 
 
 def summary(faults: Sequence[Fault]) -> pd.DataFrame:
@@ -132,6 +136,19 @@ def comparable(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     runs = runs.drop(columns=MAY_DIFFER, errors="ignore").sort_values("run_id", ignore_index=True)
     epochs = epochs.drop(columns=MAY_DIFFER, errors="ignore").sort_values(["run_id", "epoch"], ignore_index=True)
     return runs, epochs
+
+
+def differences(found: tuple[pd.DataFrame, pd.DataFrame], expected: tuple[pd.DataFrame, pd.DataFrame]) -> list[str]:
+    """Returns where the records of two grids differ, in words; an empty list means the same bits."""
+    words = []
+    for name, key, ours, theirs in zip((RUNS, EPOCHS), (["run_id"], ["run_id", "epoch"]), found, expected, strict=True):
+        if not (ours[key].equals(theirs[key]) and set(ours) == set(theirs)):
+            words.append(f"{name} has {len(ours)} rows instead of {len(theirs)}, or other columns")
+            continue
+        for column in theirs:
+            pairs = zip(theirs["run_id"], ours[column], theirs[column], strict=True)
+            words += [f"{name}, {run}, {column}: {a!r} instead of {b!r}" for run, a, b in pairs if repr(a) != repr(b)]
+    return words
 
 
 class Abuse:
@@ -192,13 +209,14 @@ class Abuse:
                         self.start_driver()
                 elif time.monotonic() < end and (self.is_training() or self.random.random() < FAULTS_AT_REST):
                     self.inject(self.choose(sorted(kinds)), kinds)
-        same = all(a.equals(b) for a, b in zip(comparable(folder), expected, strict=True))
-        lost = self.lost_rows()
+        differing, lost = differences(comparable(folder), expected), self.lost_rows()
         for fault in self.faults[first:]:
-            fault.survived = fault.survived is not False and same and not lost
+            fault.survived = fault.survived is not False and not differing and not lost
             fault.rows_lost = lost
-        verdict = "the same bits" if same else "OTHER BITS"
+        verdict = "OTHER BITS" if differing else "the same bits"
         print(f"   {folder.name}: {len(self.faults) - first} faults, {verdict}, {lost} rows lost", flush=True)
+        for words in differing[:10]:
+            print(f"      {words}", flush=True)
 
     def choose(self, names: list[str]) -> str:
         """Draws a fault; those of workers and disks more often, because a driver takes long to start again."""
