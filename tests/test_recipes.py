@@ -1,6 +1,7 @@
 """The programs of the page Recipes run to their end and print what they promise."""
 
 import runpy
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ NEEDS = {
 PRINTS = {
     "plain_pytorch": "validation top-5",
     "lightning_module": "best validation top-5",
-    "timm_step": "step 1: loss",
+    "timm_step": "validation top-5",
     "hugging_face_trainer": "top-5 on the training images",
 }
 
@@ -29,6 +30,7 @@ def test_every_recipe_is_on_the_page_and_tested():
 
 @pytest.mark.parametrize("name", NEEDS)
 def test_the_recipe_runs(name, capsys):
+    import_module("smooth_topk.study.data.vision")  # timm imports torchvision, which may be built for another torch
     pytest.importorskip(NEEDS[name], reason=f"the library {NEEDS[name]} of this recipe is not installed")
     runpy.run_path(str(RECIPES / f"{name}.py"), run_name="__main__")
     assert PRINTS[name] in capsys.readouterr().out
