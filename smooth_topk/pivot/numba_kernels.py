@@ -68,9 +68,12 @@ class Task(ctypes.Structure):
 
 NONE, MEAN, SUM = range(3)
 TASK_POINTER = types.CPointer(from_dtype(np.dtype(Task)))
+# A function that stays a function is compiled twice, alone and as part of its pass, and the two may round differently:
+# the process that compiles calls the first, those that load from the cache the second. Inlined, there is one.
+options = {"error_model": "numpy", "nogil": True, "forceinline": True}
 # Sums may be split over the lanes of a vector. Nothing assumes that there are no infinities or NaNs.
-vectorised = njit(fastmath={"reassoc", "contract", "nsz"}, error_model="numpy", nogil=True)
-exact = njit(error_model="numpy", nogil=True)
+vectorised = njit(fastmath={"reassoc", "contract", "nsz"}, **options)
+exact = njit(**options)
 
 
 def state_size(rows: int, k: int) -> int:
@@ -90,10 +93,20 @@ def views(state, rows, k):
     return numbers[0], numbers[1 : k + 1], head, numbers[2 * k + 2], numbers[2 * k + 3], index, factor
 
 
-def compiled(score_dtype: type, working_dtype: type, cache: bool = True):
+def one_pass(task_pointer, cache_name: str | None):
+    """Compiles a function of a task; its machine code is cached under the name, or not at all."""
+
+    def compile_function(function):
+        function.__qualname__ = f"{function.__name__}-{cache_name}"
+        return cfunc(types.void(task_pointer), nopython=True, cache=cache_name is not None)(function)
+
+    return compile_function
+
+
+def compiled(score_dtype: type, working_dtype: type, cache_name: str | None):
     """The two passes for these dtypes, as (forward, backward); this is where the time to compile goes."""
 
-    @cfunc(types.void(TASK_POINTER), nopython=True, cache=cache)
+    @one_pass(TASK_POINTER, cache_name)
     def forward(pointer):
         task = carray(pointer, 1)[0]
         rows, classes, k, batch = task.rows, task.classes, task.k, task.batch
@@ -143,7 +156,7 @@ def compiled(score_dtype: type, working_dtype: type, cache: bool = True):
             if taken(pointer, 1, count) + count == rows:  # the thread that finishes last
                 reduce(losses, row_weights, task.reduction, loss, factor)
 
-    @cfunc(types.void(TASK_POINTER), nopython=True, cache=cache)
+    @one_pass(TASK_POINTER, cache_name)
     def backward(pointer):
         task = carray(pointer, 1)[0]
         rows, classes, k, batch = task.rows, task.classes, task.k, task.batch

@@ -12,10 +12,10 @@ import ctypes
 import math
 
 import numpy as np
-from numba import carray, cfunc, from_dtype, types
+from numba import carray, from_dtype, types
 from numba.extending import overload
 
-from .numba_kernels import address, exact, exp2_of_product, taken, vectorised
+from .numba_kernels import address, exact, exp2_of_product, one_pass, taken, vectorised
 
 BLOCK = 1024  # classes whose odds and powers stay in the innermost cache
 GROUP = 8  # powers, or coefficients, in one pass over a block
@@ -53,10 +53,10 @@ class Task(ctypes.Structure):
 TASK_POINTER = types.CPointer(from_dtype(np.dtype(Task)))
 
 
-def compiled(score_dtype: type, cache: bool = True):
+def compiled(score_dtype: type, cache_name: str | None):
     """The two passes for scores of this dtype, as (forward, backward); this is where the time to compile goes."""
 
-    @cfunc(types.void(TASK_POINTER), nopython=True, cache=cache)
+    @one_pass(TASK_POINTER, cache_name)
     def forward(pointer):
         task = carray(pointer, 1)[0]
         rows, classes, k = task.rows, task.classes, task.k
@@ -111,7 +111,7 @@ def compiled(score_dtype: type, cache: bool = True):
             tail_coefficients(sigmas, tail[row])
             head_coefficients(sigmas, tail_sigmas, head_sigmas, head[row])
 
-    @cfunc(types.void(TASK_POINTER), nopython=True, cache=cache)
+    @one_pass(TASK_POINTER, cache_name)
     def backward(pointer):
         task = carray(pointer, 1)[0]
         rows, classes, k = task.rows, task.classes, task.k

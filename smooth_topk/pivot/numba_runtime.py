@@ -6,12 +6,14 @@ installed but does not work, one warning says why, and plain torch takes over.
 """
 
 import ctypes
+import hashlib
 import threading
 import warnings
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -66,12 +68,26 @@ def _load(module: str, dtypes: tuple[torch.dtype, ...]) -> Kernels:
     kernels = import_module(f".{module}", __package__)
     numpy_dtypes = [getattr(np, str(dtype).removeprefix("torch.")) for dtype in dtypes]
     try:
-        machine_code = kernels.compiled(*numpy_dtypes)
-    except RuntimeError:  # no folder for the cache can be written to
-        machine_code = kernels.compiled(*numpy_dtypes, cache=False)
+        machine_code = kernels.compiled(*numpy_dtypes, cache_name=_cache_name(dtypes))
+    except Exception:  # the cache cannot be written to, or a file in it is damaged; else it fails once more
+        machine_code = kernels.compiled(*numpy_dtypes, cache_name=None)
     prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
     forward, backward = (prototype(kernel.address) for kernel in machine_code)
     return Kernels(forward, backward, kernels.Task, machine_code)
+
+
+def _cache_name(dtypes: tuple[torch.dtype, ...]) -> str:
+    """A name for everything that machine code is made from: sources, dtypes, Numba and the processor.
+
+    Numba numbers the machine code of a function, and writes its index before the code itself. Under one name, a process
+    that starts or dies in between would take what another source or dtype left under the same number.
+    """
+    import numba
+    from numba.core.registry import cpu_target
+
+    sources = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("numba*.py"))]
+    origin = sources, dtypes, numba.__version__, cpu_target.target_context.codegen().magic_tuple()
+    return hashlib.sha256(repr(origin).encode()).hexdigest()[:16]
 
 
 def in_parallel(function: Callable[[Any], None], argument: Any, threads: int) -> None:

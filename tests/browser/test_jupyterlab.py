@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -72,17 +72,14 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "SMOOTH_TOPK_RUNS": tmp_path / "runs",
     }
     environment = {**os.environ, **{name: str(path) for name, path in folders.items()}, "JUPYTER_PREFER_ENV_PATH": "1"}
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     token = secrets.token_hex(8)
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--ServerApp.root_dir={tmp_path}"]
-    command += ["--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
+    command += ["--ServerApp.ip=127.0.0.1", "--ServerApp.port=0"]  # a free one, which it writes down when it listens
     command += [f"--IdentityProvider.token={token}"]
     with open(tmp_path / "lab.log", "w") as log:
         server = subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=log, stderr=subprocess.STDOUT)
     try:
-        wait_for(f"http://127.0.0.1:{port}/api?token={token}", server, tmp_path / "lab.log")
+        port = port_of(server, tmp_path)
         # A workspace of its own for each notebook: the tabs of another test are not opened again.
         yield f"http://127.0.0.1:{port}/lab/workspaces/{{0}}/tree/{{0}}.ipynb?token={token}"
     finally:
@@ -90,17 +87,19 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server.wait(timeout=60)
 
 
-def wait_for(address: str, server: subprocess.Popen, log: Path) -> None:
-    deadline = time.monotonic() + START / 1000
+def port_of(server: subprocess.Popen, folder: Path) -> int:
+    """Waits until the server listens."""
+    deadline, written = time.monotonic() + START / 1000, folder / "runtime" / f"jpserver-{server.pid}.json"
     while time.monotonic() < deadline:
-        assert server.poll() is None, log.read_text()
+        assert server.poll() is None, (folder / "lab.log").read_text()
         try:
-            urllib.request.urlopen(address, timeout=5).close()
-        except OSError:
+            found = json.loads(written.read_text())
+            urllib.request.urlopen(f"{found['url']}api?token={found['token']}", timeout=5).close()
+        except (OSError, ValueError):  # not there yet, half written, or not listening yet
             time.sleep(0.5)
         else:
-            return
-    raise AssertionError(log.read_text())
+            return found["port"]
+    raise AssertionError((folder / "lab.log").read_text())
 
 
 def run_all(lab: str, name: str, watched) -> Page:

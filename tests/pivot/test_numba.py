@@ -2,6 +2,7 @@
 
 import math
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -273,18 +274,28 @@ print([backend_for(torch.zeros(3, 30), k).__name__ for k in (2, 20, 29)])
     assert "numba" not in backends
 
 
-def test_a_second_process_loads_what_the_first_compiled(tmp_path):
+@pytest.mark.slow
+def test_a_second_process_loads_what_the_first_compiled_and_computes_the_same_bits(tmp_path):
     probe = """
-import numba.core.caching, torch
+import hashlib, torch
 from smooth_topk import smooth_topk_loss
-smooth_topk_loss(torch.zeros(3, 30), torch.tensor([0, 1, 2]), k=2)
 from smooth_topk.pivot.numba_runtime import load_kernels
-kernels = load_kernels("numba_kernels", torch.float32, torch.float32).machine_code
-print([kernel.cache_hits for kernel in kernels])
+small_k = load_kernels("numba_kernels", torch.float32, torch.float32).machine_code
+large_k = load_kernels("numba_large_k_kernels", torch.float32).machine_code
+print([kernel.cache_hits for kernel in (*small_k, *large_k)])
+random = torch.Generator().manual_seed(0)
+for k in (2, 5, 20):
+    scores, labels = torch.randn(200, 100, generator=random), torch.randint(100, (200,), generator=random)
+    losses = smooth_topk_loss(scores.requires_grad_(), labels, k=k, tau=0.3, reduction="none")
+    losses.sum().backward()
+    print(*(hashlib.sha256(t.detach().numpy().tobytes()).hexdigest() for t in (losses, scores.grad)))
 """
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     run = partial(subprocess.run, [sys.executable, "-c", probe], capture_output=True, text=True, check=True)
-    assert [run(env=environment).stdout.strip() for _ in range(2)] == ["[0, 0]", "[1, 1]"]
+    (compiled, *bits), (loaded, *same_bits) = (run(env=environment).stdout.splitlines() for _ in range(2))
+    assert [compiled, loaded] == ["[0, 0, 0, 0]", "[1, 1, 1, 1]"]
+    assert len(bits) == 3
+    assert same_bits == bits
 
 
 def test_the_exponential_is_within_two_roundings():
@@ -308,3 +319,53 @@ def test_the_exponential_is_within_two_roundings():
         out = np.empty_like(special)
         exp2(special, dtype(1), out)
         np.testing.assert_array_equal(out, np.array([1, 0, np.nan, 0], dtype))
+
+
+PROBE_OF_THE_CACHE = """
+import os, resource, sys, torch
+from numba.core.caching import IndexDataCacheFile
+from smooth_topk import smooth_topk_loss
+from smooth_topk.pivot.numba_runtime import NUMBA_BROKEN
+if "killed" in sys.argv:  # after the index of the cache is written, before the machine code is
+    IndexDataCacheFile._save_data = lambda *_: os._exit(9)
+if "full" in sys.argv:  # no file may have more than so many bytes
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+print(float(smooth_topk_loss(torch.zeros(1, 30), torch.tensor([0]), k=2)), NUMBA_BROKEN)
+"""
+
+
+def probe_cache(folder, *how):
+    environment = os.environ | {"PYTHONPATH": str(folder), "NUMBA_CACHE_DIR": str(folder / "cache")}
+    command = [sys.executable, "-c", PROBE_OF_THE_CACHE, *how]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
+
+
+@pytest.mark.slow
+def test_machine_code_of_another_source_is_never_taken_for_this_one(tmp_path):
+    """Numba writes the index first, and the machine code under a number that an older source may have used, too."""
+    package = Path(smooth_topk.__file__).parent
+    shutil.copytree(package, tmp_path / "smooth_topk", ignore=shutil.ignore_patterns("study", "__pycache__"))
+    source = tmp_path / "smooth_topk" / "pivot" / "numba_kernels.py"
+    text, line = source.read_text(), "losses[row] = (smooth_margin"
+    assert text.count(line) == 1
+    source.write_text(text.replace(line, line.replace("=", "= 2.0 +")))
+    other = probe_cache(tmp_path).stdout
+    source.write_text(text)
+    assert probe_cache(tmp_path, "killed").returncode == 9
+    expected = float(smooth_topk_loss(torch.zeros(1, 30), torch.tensor([0]), k=2))
+    assert other == f"{expected + 2.0} []\n"
+    assert probe_cache(tmp_path).stdout == f"{expected} []\n"
+
+
+@pytest.mark.slow
+def test_a_full_disk_or_a_damaged_cache_does_not_change_the_kernels(tmp_path):
+    (tmp_path / "smooth_topk").symlink_to(Path(smooth_topk.__file__).parent)
+    full, written = probe_cache(tmp_path, "full"), probe_cache(tmp_path)
+    files = [path for path in tmp_path.rglob("*.nbc") if path.stat().st_size]
+    assert files
+    for path in files:
+        path.write_bytes(path.read_bytes()[:1000])
+    damaged = probe_cache(tmp_path)
+    assert full.stdout == written.stdout == damaged.stdout
+    assert written.stdout.endswith(" []\n")
+    assert full.stderr == damaged.stderr == ""

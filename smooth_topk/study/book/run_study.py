@@ -4,12 +4,17 @@
     python scripts/run_study.py 09 10 --profile laptop            two chapters on real data
     python scripts/run_study.py 09 -p 09.epochs=3                 one parameter changed
     python scripts/run_study.py --profile paper --dry-run         what is missing, what it costs; needs no data
+    python scripts/run_study.py --profile paper --calibrate       the same, after timing training steps on this device
+    python scripts/run_study.py --profile paper --trainings one_night    only trainings, in one grid; see below
     python scripts/run_study.py --profile paper --cluster ray     the runs of the study chapters on a Ray cluster
     python scripts/run_study.py --profile paper --merge FOLDER    adds runs.csv and epochs.csv of another machine
 
 Executed notebooks, logs and the summary lie in runs/PROFILE. A study that failed or was stopped goes on with what is
 missing: a chapter is run again only when its source, its parameters, the package or the recorded results changed. The
 results that a study records itself do not count as changed.
+
+--trainings takes names of experiments, as --dry-run lists them, all (those of the paper), or one_night (Figure 2, and
+Table 1 at one noise level with one seed). It runs no chapter: these find their trainings recorded later.
 
 Exit codes: 0 all is done, 1 a chapter failed, 2 refused before anything started, 130 Ctrl-C, 143 SIGTERM.
 """
@@ -24,16 +29,28 @@ import subprocess
 import sys
 import threading
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from smooth_topk.study.book.chapter_queue import CORES, GPU, Study, as_sentence
-from smooth_topk.study.book.plan import Refusal, Task, chapters, executed, make_plan, refuse_missing_data
+from smooth_topk.study.book.plain_text import seconds_in_words
+from smooth_topk.study.book.plan import (
+    Refusal,
+    Task,
+    chapters,
+    executed,
+    make_plan,
+    missing_data,
+    refuse_missing_data,
+)
 from smooth_topk.study.experiments.expected_cost import makespan
+from smooth_topk.study.experiments.run_config import RunConfig
+from smooth_topk.study.experiments.selections import runs_of_chapters, selected_runs
 from smooth_topk.study.records.files import LockHeldError, exclusive, make_folder, write_whole
 from smooth_topk.study.records.paths import (
     absolute,
     check_executor,
+    data_folder_or_default,
     executor_setting,
     project_root,
     results_folder,
@@ -76,7 +93,11 @@ def read_options(arguments: Sequence[str] | None) -> Namespace:
     parser.add_argument("--merge", metavar="FOLDER", help="add the runs recorded in FOLDER to those of the profile")
     parser.add_argument("--list", action="store_true", help="list the chapters and all their parameters, run nothing")
     parser.add_argument("--dry-run", action="store_true", help="show what would run, its cost and what data is missing")
-    parser.add_argument("--gpus", type=int, default=8, help="GPUs that --dry-run reckons with beside one (default: 8)")
+    parser.add_argument("--calibrate", action="store_true", help="time training steps on this device, then --dry-run")
+    parser.add_argument("--trainings", nargs="+", metavar="NAME", help="train these experiments, run no chapter")
+    parser.add_argument(
+        "--gpus", type=int, default=8, help="for --dry-run: the time on one and on so many (default: 8)"
+    )
     options = parser.parse_args(arguments)
     for name in ("workers", "gpus"):
         if getattr(options, name) < 1:
@@ -96,6 +117,8 @@ def act(options: Namespace) -> int:
         from smooth_topk.study.grid.cluster_address import check_address
 
         check_address(address)
+    if options.trainings:
+        return only_trainings(options)
     tasks = make_plan(options.profile, options.notebooks, options.parameters)
     if options.merge:
         return merge(options)
@@ -103,7 +126,7 @@ def act(options: Namespace) -> int:
     for task in tasks:
         if "damage" in task.executed:
             print(f"!! {task.executed['damage']}", file=sys.stderr)
-    if options.list or options.dry_run:
+    if options.list or options.dry_run or options.calibrate:
         return show_plan(tasks, missing, options)
     refuse_missing_data(tasks)
     folder = make_folder(runs_folder(options.profile))
@@ -144,17 +167,55 @@ def merge(options: Namespace) -> int:
 def show_plan(tasks: list[Task], missing: list[Task], options: Namespace) -> int:
     for task in tasks:
         state = "to run" if task in missing else "done"
-        expected = "time unknown" if task.seconds is None else f"about {in_words(task.seconds)}"
+        expected = "time unknown" if task.seconds is None else f"about {seconds_in_words(task.seconds)}"
         print(f"{task.name:32} {state:7} {expected:16}{' alone' if task.alone else ''}")
         if options.list:
             for name, value in task.values.items():
                 print(f"    {name} = {value!r}")
-    print(f"{len(missing)} of {len(tasks)} chapters to run, {expected_time(missing, options.workers)}.")
-    if options.dry_run:
-        from smooth_topk.study.book.dry_run import describe_experiments  # imports torch, so not for --list
-
-        print(f"\n{describe_experiments(options.profile, [task.name for task in tasks], options.gpus)}")
+    costs = options.dry_run or options.calibrate  # whose table has the times
+    total = "" if costs else f", {expected_time(missing, options.workers)}"
+    print(f"{len(missing)} of {len(tasks)} chapters to run{total}.")
+    if costs:
+        show_costs(runs_of_chapters(options.profile, [task.name for task in tasks]), options)
     return 0
+
+
+def show_costs(experiments: Mapping[str, Sequence[RunConfig]], options: Namespace) -> None:
+    from smooth_topk.study.book.dry_run import calibrate, describe_experiments  # imports torch, so not for --list
+
+    if options.calibrate:
+        print(f"\n{calibrate(options.profile, experiments)}", flush=True)
+    print(f"\n{describe_experiments(options.profile, experiments, options.gpus)}")
+    if options.parameters:
+        print("These numbers leave out what -p changes.")
+
+
+def only_trainings(options: Namespace) -> int:
+    """Trains what --trainings names in one grid, the longest runs first, or shows what it would cost."""
+    for given, name in ((options.notebooks, "notebooks"), (options.parameters, "-p"), (options.merge, "--merge")):
+        if given:
+            raise Refusal(f"--trainings runs no chapter and goes without {name}, got {given!r}.")
+    experiments = selected_runs(options.profile, options.trainings)
+    if options.list or options.dry_run or options.calibrate:
+        show_costs(experiments, options)
+        return 0
+    runs = [run for part in experiments.values() for run in part]
+    for name, command in missing_data(run.dataset for run in runs).items():
+        raise Refusal(f"The trainings need {name}, which is not in {data_folder_or_default()}: run `{command}` first.")
+    from smooth_topk.study.grid import run_grid  # imports torch, so not for --list
+
+    with cluster_for_all(options.cluster) as executor:
+        records = run_grid(
+            runs,
+            results_folder=results_folder(options.profile),
+            runs_folder=runs_folder(options.profile) / "training",
+            executor=executor or executor_setting(),
+        )
+    failed = (records["status"] == "failed").sum()
+    before = records.attrs["recorded_before"]
+    print(f"{len(records)} runs: {before} recorded before, {len(records) - before - failed} trained now, "
+          f"{failed} failed. They are in {results_folder(options.profile)}.")  # fmt: skip
+    return 1 if failed else 0
 
 
 def expected_time(tasks: Sequence[Task], workers: int) -> str:
@@ -163,20 +224,7 @@ def expected_time(tasks: Sequence[Task], workers: int) -> str:
     together = makespan([task.seconds or 0.0 for task in known if not task.alone], workers)
     total = together + sum(task.seconds or 0.0 for task in known if task.alone)
     unknown = f" and {len(tasks) - len(known)} of unknown length" if len(known) < len(tasks) else ""
-    return f"about {in_words(total)} with {workers} at a time{unknown}"
-
-
-def in_words(seconds: float) -> str:
-    """Returns a duration in the unit that people would use.
-
-    Example:
-        >>> [in_words(seconds) for seconds in (8, 150, 9_000, 400_000)]
-        ['8 s', '2.5 min', '2.5 h', '4.6 days']
-    """
-    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s"
+    return f"about {seconds_in_words(total)} with {workers} at a time{unknown}"
 
 
 def run(folder: Path, tasks: list[Task], missing: list[Task], options: Namespace) -> int:

@@ -1,6 +1,7 @@
 """What a run will cost, before it runs: RunConfig in, seconds out. An estimate, and the assumption behind it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from smooth_topk.study.experiments.run_config import FEATURES, RunConfig
 
@@ -48,8 +49,35 @@ ASSUMPTIONS = {
 }
 
 
-def expected_seconds(config: RunConfig, device: str = "cpu") -> float:
-    """Estimates the duration of a run with one process, ASSUMPTIONS[device] given.
+class StepKind(NamedTuple):
+    """What decides how long a training step takes."""
+
+    dataset: str
+    model: str
+    batch_size: int
+    precision: str
+
+
+class StepTime(NamedTuple):
+    """Measured on a device: seconds of one training step, and of one image in a forward pass without gradients."""
+
+    step: float
+    evaluated_image: float
+
+
+def step_kind(config: RunConfig) -> StepKind:
+    """Returns the kind of steps that a run makes; runs with the same kind take the same time per step."""
+    return StepKind(config.dataset, config.model, config.batch_size, config.precision)
+
+
+def expected_seconds(
+    config: RunConfig, device: str = "cpu", measured: Mapping[StepKind, StepTime] | None = None
+) -> float:
+    """Estimates the duration of a run with one process, from measured steps or with ASSUMPTIONS[device] given.
+
+    Args:
+        device: "cpu" or "gpu", whose assumption holds where this kind of step was not measured.
+        measured: what `measure.step_times` found.
 
     Example:
         >>> round(expected_seconds(RunConfig(dataset="imagenet", model="resnet18", epochs=120), "gpu") / 3600)  # hours
@@ -57,6 +85,9 @@ def expected_seconds(config: RunConfig, device: str = "cpu") -> float:
     """
     if device not in ASSUMPTIONS:
         raise ValueError(f"device must be cpu or gpu, got {device!r}.")
+    if measured and (found := measured.get(step_kind(config))):
+        training, evaluated = images_of(config)
+        return training / config.batch_size * found.step + evaluated * found.evaluated_image
     rate = (CPU_RATES if device == "cpu" else GPU_RATES)[config.model]
     return images_in_forward_passes(config) * _multiply_adds(config) / rate
 
@@ -77,10 +108,16 @@ def makespan(seconds: Sequence[float], workers: int) -> float:
 
 def images_in_forward_passes(config: RunConfig) -> float:
     """Returns how many images go forward through the network, an image trained on counted three times."""
+    training, evaluated = images_of(config)
+    return TRAINING_FACTOR * training + evaluated
+
+
+def images_of(config: RunConfig) -> tuple[float, float]:
+    """Returns how many images a run trains on and evaluates, over all epochs; each of ten crops counts."""
     whole, validation, test = SPLITS[config.dataset]
     share = 1.0 if config.train_size is None else config.train_size
     training = share * whole if isinstance(share, float) else share
-    return config.epochs * (TRAINING_FACTOR * training + validation) + test * (10 if config.ten_crop else 1)
+    return config.epochs * training, config.epochs * validation + test * (10 if config.ten_crop else 1)
 
 
 def _multiply_adds(config: RunConfig) -> float:

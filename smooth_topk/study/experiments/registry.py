@@ -11,7 +11,7 @@ from smooth_topk.study.experiments.further_runs import (
     annealing_of_a_trained_network,
     family_search,
     feature_search,
-    k_and_tau_search,
+    k_and_tau,
     many_classes_search,
     margin_against_decay,
     noise_with_the_papers_pair,
@@ -119,11 +119,11 @@ EXPERIMENTS = {
         TEMPERATURE,
         lambda profile: annealing_of_a_trained_network(profile) if profile in ("quick", "laptop") else (),
     ),
-    "k_and_tau_search": Experiment(
-        "Rates for every k and temperature",
+    "k_and_tau": Experiment(
+        "Every k, temperature and number of classes",
         "not in the paper",
         FAMILY,
-        _only("quick", k_and_tau_search),
+        _only("quick", k_and_tau),
     ),
     "many_classes_search": Experiment(
         "Rates and decays for 1,000 classes",

@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import random
 import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -34,26 +35,26 @@ from smooth_topk.study.grid import run_grid
 from smooth_topk.study.grid.damage import READABLE, REFUSED, cut_off, flip_a_bit, small_disk
 from smooth_topk.study.records.files import write_whole
 from smooth_topk.study.records.machine import describe_machine
-from smooth_topk.study.records.runs import RUNS, read_epochs, read_runs
+from smooth_topk.study.records.runs import EPOCHS, RUNS, read_epochs, read_runs
 
 FILE = "faults.csv"
-SMALL = RunConfig(dataset="cifar100_features", model="head", train_size=2_000, epochs=4, batch_size=100)
+SMALL = RunConfig(dataset="cifar100_features", model="head", train_size=2_000, epochs=12, batch_size=100)
 GRID = [
     RunConfig.from_dict(SMALL.to_dict() | changes)
     for changes in (
         {"seed": 0},
-        {"seed": 1, "epochs": 6},
+        {"seed": 1, "epochs": 18},
         {"loss": "smooth", "learning_rate": 0.4},
         {"loss": "smooth", "tau": 1.0, "tau_final": 0.1, "learning_rate": 0.4},
         {"loss": "hard", "schedule": "cosine"},
-        {"noise_level": 0.8, "schedule": "steps", "milestones": [2]},
+        {"noise_level": 0.8, "schedule": "steps", "milestones": [6]},
     )
 ]
 WORKERS = 2
-LONGEST_PAUSE = 6.0  # seconds between two faults, at most
+LONGEST_PAUSE = 3.0  # seconds between two faults, at most
 FAULTS_AT_REST = 0.1  # the share of faults that come while no run is under way, but processes start or end
 SECONDS_TO_STOP = 300  # for a driver and its workers; a busy machine is slow
-SECONDS_PER_ROUND = 1_800
+SECONDS_PER_ROUND = 1_800  # at most, after the last fault
 MAY_DIFFER = ["seconds", "images_per_second", "resumes", "processes", "date", "commit"]  # between equal runs
 DRIVER = "import sys; from smooth_topk.study.grid.abuse import drive; sys.exit(drive(sys.argv[1]))"
 
@@ -78,11 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the faults and their moments (default: 0)")
     parser.add_argument("--output", type=Path, help="folder for faults.csv")
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="abuse-") as folder:
-        abuse = Abuse(Path(folder), options.seed)
-        started = time.monotonic()
-        abuse.run(60 * options.minutes)
-        minutes = (time.monotonic() - started) / 60
+    folder = Path(tempfile.mkdtemp(prefix="abuse-"))
+    abuse, started = Abuse(folder, options.seed), time.monotonic()
+    abuse.run(60 * options.minutes)
+    minutes = (time.monotonic() - started) / 60
     table = summary(abuse.faults)
     print(f"\n{table.to_string()}\n")
     survived = sum(bool(fault.survived) for fault in abuse.faults)
@@ -91,7 +91,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         origin = {"minutes": round(minutes, 1), "seed": options.seed, **describe_machine()}
         origin["date"] = datetime.now(UTC).isoformat(timespec="seconds")
         write_whole(options.output / FILE, table.reset_index().assign(**origin).to_csv(index=False).encode())
-    return 0 if survived == len(abuse.faults) else 1
+    if survived < len(abuse.faults):
+        print(f"Records, checkpoints and logs are in {folder}.")
+        return 1
+    shutil.rmtree(folder)
+    return 0
 
 
 def summary(faults: Sequence[Fault]) -> pd.DataFrame:
@@ -134,6 +138,19 @@ def comparable(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     return runs, epochs
 
 
+def differences(found: tuple[pd.DataFrame, pd.DataFrame], expected: tuple[pd.DataFrame, pd.DataFrame]) -> list[str]:
+    """Returns where the records of two grids differ, in words; an empty list means the same bits."""
+    words = []
+    for name, key, ours, theirs in zip((RUNS, EPOCHS), (["run_id"], ["run_id", "epoch"]), found, expected, strict=True):
+        if not (ours[key].equals(theirs[key]) and set(ours) == set(theirs)):
+            words.append(f"{name} has {len(ours)} rows instead of {len(theirs)}, or other columns")
+            continue
+        for column in theirs:
+            pairs = zip(theirs["run_id"], ours[column], theirs[column], strict=True)
+            words += [f"{name}, {run}, {column}: {a!r} instead of {b!r}" for run, a, b in pairs if repr(a) != repr(b)]
+    return words
+
+
 class Abuse:
     """Rounds of the small grid with faults at random moments.
 
@@ -156,6 +173,7 @@ class Abuse:
             "a worker is killed and a bit of its checkpoint flips": lambda: self.kill_worker(flip_a_bit),
             "a worker gets SIGTERM": lambda: self.kill_worker(number=signal.SIGTERM),
             "a worker may write no more": self.refuse_writes,
+            "workers sleep and wake up": self.suspend_workers,
             "the driver is killed": self.stop_driver,
             "the driver gets Ctrl-C": lambda: self.stop_driver(signal.SIGINT),
             "a second driver starts": self.start_second_driver,
@@ -177,13 +195,13 @@ class Abuse:
         self.here, self.recorded, first = folder, {}, len(self.faults)
         for path in folders(folder).values():
             path.mkdir(parents=True)
-        limit = time.monotonic() + SECONDS_PER_ROUND
+        limit = end + SECONDS_PER_ROUND
         with small_disk(folder / "runs") as mounted:
             kinds = self.kinds | ({"the disk is full": self.fill_disk} if mounted else {})
             self.start_driver()
             while len(self.note_records()) < len(GRID) or self.running():
                 if time.monotonic() > limit:
-                    print(f"   The grid did not end within {SECONDS_PER_ROUND} seconds.", flush=True)
+                    print(f"   The grid did not end within {SECONDS_PER_ROUND} seconds after the faults.", flush=True)
                     self.kill_everything()
                     break
                 self.pause(self.random.uniform(0.0, LONGEST_PAUSE))
@@ -192,17 +210,18 @@ class Abuse:
                         self.start_driver()
                 elif time.monotonic() < end and (self.is_training() or self.random.random() < FAULTS_AT_REST):
                     self.inject(self.choose(sorted(kinds)), kinds)
-        same = all(a.equals(b) for a, b in zip(comparable(folder), expected, strict=True))
-        lost = self.lost_rows()
+        differing, lost = differences(comparable(folder), expected), self.lost_rows()
         for fault in self.faults[first:]:
-            fault.survived = fault.survived is not False and same and not lost
+            fault.survived = fault.survived is not False and not differing and not lost
             fault.rows_lost = lost
-        verdict = "the same bits" if same else "OTHER BITS"
+        verdict = "OTHER BITS" if differing else "the same bits"
         print(f"   {folder.name}: {len(self.faults) - first} faults, {verdict}, {lost} rows lost", flush=True)
+        for words in differing[:10]:
+            print(f"      {words}", flush=True)
 
     def choose(self, names: list[str]) -> str:
         """Draws a fault; those of workers and disks more often, because a driver takes long to start again."""
-        return self.order.choices(names, [3 if "worker" in name or "disk" in name else 1 for name in names])[0]
+        return self.order.choices(names, [4 if "worker" in name or "disk" in name else 1 for name in names])[0]
 
     def is_training(self) -> bool:
         return any(self.run_of(worker) for worker in self.workers())
@@ -278,6 +297,16 @@ class Abuse:
         with contextlib.suppress(ProcessLookupError):
             resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, before)
         return f"in run {run or 'none'}, which fails with a sentence and is trained by the next driver"
+
+    def suspend_workers(self) -> str:
+        """As on a laptop that is closed and opened again."""
+        workers = self.workers()
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for worker in workers:
+                with contextlib.suppress(psutil.Error):  # it has just ended; the others must wake up all the same
+                    worker.send_signal(number)
+            self.pause(1.0)
+        return f"{len(workers)} of them, for a second; they go on" if workers else ""
 
     def fill_disk(self) -> str:
         if not self.workers():

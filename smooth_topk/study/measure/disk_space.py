@@ -7,6 +7,13 @@ from smooth_topk.study.experiments.expected_cost import SPLITS
 from smooth_topk.study.training.checkpoints import KEPT
 from smooth_topk.study.training.models import build_model
 
+CLASSES = {"imagenet": 1000}  # the other data sets have 100
+IMAGE_SHAPES = {
+    "synthetic": (3, 32, 32),
+    "cifar100": (3, 32, 32),
+    "cifar100_features": (128,),
+    "imagenet": (3, 224, 224),
+}
 NETWORKS = {"small": 100, "densenet40_12": 100, "densenet40_40_bc": 100, "resnet18": 1000}  # with their classes
 
 
@@ -21,6 +28,28 @@ def disk_table() -> pd.DataFrame:
         # A new checkpoint is whole before an old one goes.
         rows[name] = {"parameters (millions)": parameters, "checkpoint": size, "room for one run": (KEPT + 1) * size}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("network")
+
+
+def training_bytes(model: str, dataset: str, batch_size: int) -> int:
+    """Returns what a training holds in memory at the end of a forward pass in float32, images of the data set left out.
+
+    Weights, gradients, momentum, and what the layers keep for the backward pass. The network is called on tensors
+    without memory behind them, so nothing is computed. What kernels need while they run is not counted.
+    """
+    saved: dict[int, torch.UntypedStorage] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        saved[tensor.untyped_storage()._cdata] = tensor.untyped_storage()
+        return tensor
+
+    with torch.device("meta"), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        network = build_model(model, CLASSES.get(dataset, 100))
+        images = torch.empty(batch_size, *IMAGE_SHAPES[dataset])
+        network(images)
+    own = {tensor.untyped_storage()._cdata for tensor in network.state_dict().values()}
+    kept = sum(storage.nbytes() for name, storage in saved.items() if name not in own)
+    weights = sum(value.nbytes for value in network.state_dict().values())
+    return weights + 2 * sum(parameter.nbytes for parameter in network.parameters()) + kept
 
 
 def checkpoint_bytes(network: torch.nn.Module) -> int:

@@ -22,6 +22,7 @@ from smooth_topk.study.tables.comparisons import (
     loss_table,
     search_table,
     setting_name,
+    small_temperature_table,
 )
 from smooth_topk.study.tables.crops import ten_crop_table
 from smooth_topk.study.tables.differences import (

@@ -118,6 +118,24 @@ def loss_table(runs: pd.DataFrame, metrics: dict[str, str]) -> pd.DataFrame:
     return table
 
 
+def small_temperature_table(runs: pd.DataFrame, *, metric: str = "last_test_top5") -> pd.DataFrame:
+    """Returns the small temperatures, 0 for the hard loss, with one suspected cause of their failure changed at a time.
+
+    Args:
+        runs: runs of small temperatures that differ in rate, epochs and the authors' switch to the hard loss.
+    """
+    runs = runs.assign(tau_or_zero=runs["tau"].where(runs["loss"] != "hard", 0.0).astype(float))
+    rows: dict[str, dict[str, str]] = {}
+    keys = ["learning_rate", "epochs", runs["loss"] == "switched_topk"]
+    for (rate, epochs, switched), part in runs.groupby(keys, sort=False):
+        column = f"rate {rate:g}, {epochs} epochs{', with the switch' if switched else ''}"
+        for tau, cell in part.groupby("tau_or_zero"):
+            shown = f"{mean_and_std(cell, metric)}, {seeds_text(cell)}"
+            rows.setdefault(f"{tau:g}", {})[column] = shown
+    table = pd.DataFrame.from_dict(rows, orient="index").sort_index().fillna(NOT_RUN).rename_axis("τ")
+    return table.rename_axis("test top-5, last epoch (%)", axis=1)
+
+
 def search_table(runs: pd.DataFrame, *, metric: str = "validation_top5") -> pd.DataFrame:
     """Returns what a search for rates and decays chose, beside the paper's own pair: one row per loss and pair.
 

@@ -196,8 +196,9 @@ def test_a_dry_run_needs_no_data_and_shows_by_experiment_what_is_left(project, c
     before = sorted(project.rglob("*"))
     assert run_study.main(["--dry-run", "--profile", "paper", "--gpus", "4"]) == 0
     output = capsys.readouterr().out
-    assert "1 of 1 chapters to run, about 3.3 h" in output
-    assert "days on 4 GPUs" in output
+    assert "1 of 1 chapters to run." in output
+    assert "on 4 GPUs" in output
+    assert "Titan Xp" in output
     (line,) = (line.split() for line in output.splitlines() if line.startswith("table_1_noise"))
     assert line[1:3] == ["66", "1"]
     assert line[-1] == "cifar100"
@@ -207,14 +208,56 @@ def test_a_dry_run_needs_no_data_and_shows_by_experiment_what_is_left(project, c
 
 
 def test_the_time_that_is_left_shrinks_with_what_is_recorded(project):
-    chapters = ["10_small_data_study"]
     runs = table_2_small_data("paper")
-    everything = dry_run.cost_by_experiment("paper", chapters, 8, "gpu").loc["all"]
+    experiments = {"table_2_small_data": runs}
+    everything = dry_run.cost_by_experiment("paper", experiments, 8, "gpu").loc["all"]
     append_run(project / "book" / "results", {"run_id": runs[-1].run_id, **runs[-1].to_dict(), "status": "finished"})
-    rest = dry_run.cost_by_experiment("paper", chapters, 8, "gpu").loc["all"]
-    assert everything["hours"] - rest["hours"] == pytest.approx(expected_seconds(runs[-1], "gpu") / 3600)
-    assert everything["days"] == pytest.approx(everything["hours"] / 24)
-    assert everything["days"] / 8 <= everything["days_together"] < everything["days"]
+    rest = dry_run.cost_by_experiment("paper", experiments, 8, "gpu").loc["all"]
+    assert everything["seconds"] - rest["seconds"] == pytest.approx(expected_seconds(runs[-1], "gpu"))
+    assert everything["seconds"] / 8 <= everything["seconds_together"] < everything["seconds"]
+
+
+def test_calibrating_times_this_device_and_the_dry_run_then_uses_it(project, capsys):
+    write_chapter(project, "09_noisy_labels_study")
+    arguments = ["--profile", "smoke", "--trainings", "one_night"]
+    assert run_study.main([*arguments, "--calibrate"]) == 0
+    first = capsys.readouterr().out
+    (file,) = (project / "runs" / "smoke").iterdir()
+    assert str(file) in first
+    assert "small, batches of 50" in first
+    assert run_study.main([*arguments, "--dry-run"]) == 0
+    second = capsys.readouterr().out
+    assert "The time of 5 of 5 runs was measured on" in second
+    assert second.strip() == first[first.index(second.strip()[:40]) :].strip(), "the same table as after calibrating"
+    assert not any((project / "book" / "results").iterdir())
+
+
+@pytest.mark.slow
+def test_one_night_is_trained_in_one_grid_and_not_again(project, capsys):
+    write_chapter(project, "09_noisy_labels_study")
+    arguments = ["--profile", "smoke", "--trainings", "one_night"]
+    assert run_study.main(arguments) == 0
+    assert "5 runs: 0 recorded before, 5 trained now, 0 failed." in capsys.readouterr().out
+    runs = read_runs(project / "runs" / "smoke" / "results")
+    assert set(runs["loss"]) == {"hard", "smooth", "cross_entropy"}
+    assert set(runs["noise_level"]) == {0.0, 0.8}
+    assert run_study.main(arguments) == 0
+    assert "5 runs: 5 recorded before, 0 trained now" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--trainings", "table_9"], "trainings must be one_night, all or one of figure_2_temperature"),
+        (["--trainings", "all", "--again", "09"], "--trainings runs no chapter and goes without notebooks, got ['09']"),
+        (["--profile", "paper", "--trainings", "one_night"], "The trainings need cifar100, which is not in"),
+    ],
+)
+def test_trainings_that_cannot_start_are_refused(project, capsys, arguments, sentence):
+    write_chapter(project, "09_noisy_labels_study")
+    assert run_study.main(arguments) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (project / "runs").exists()
 
 
 def test_the_list_shows_every_parameter_with_its_value(project, capsys):

@@ -16,8 +16,8 @@ def record(folder, accuracies=(0.1 + 0.2, 0.5)):
         append_run(folder / "results", row, [{"run_id": config.run_id, "epoch": 0, "train_loss": accuracy}])
 
 
-def same(first, second):
-    return all(a.equals(b) for a, b in zip(abuse.comparable(first), abuse.comparable(second), strict=True))
+def differences(first, second):
+    return abuse.differences(abuse.comparable(first), abuse.comparable(second))
 
 
 def test_one_bit_makes_a_difference_and_a_time_does_not(tmp_path):
@@ -26,8 +26,20 @@ def test_one_bit_makes_a_difference_and_a_time_does_not(tmp_path):
     record(tmp_path / "c")
     path = tmp_path / "c" / "results" / "runs.csv"
     path.write_text(path.read_text().replace(",1.5,", ",2.5,"))
-    assert not same(tmp_path / "a", tmp_path / "b")
-    assert same(tmp_path / "a", tmp_path / "c")
+    run = abuse.GRID[0].run_id
+    assert differences(tmp_path / "a", tmp_path / "b") == [
+        f"runs.csv, {run}, test_top5: 0.30000000000000004 instead of 0.3",
+        f"epochs.csv, {run}, train_loss: 0.30000000000000004 instead of 0.3",
+    ]
+    assert differences(tmp_path / "a", tmp_path / "c") == []
+
+
+def test_a_run_that_is_missing_is_a_difference(tmp_path):
+    record(tmp_path / "a")
+    record(tmp_path / "b", (0.1 + 0.2,))
+    assert differences(tmp_path / "b", tmp_path / "a") == [
+        f"{name} has 1 rows instead of 2, or other columns" for name in ("runs.csv", "epochs.csv")
+    ]
 
 
 def test_a_row_that_is_gone_or_changed_is_counted(tmp_path):

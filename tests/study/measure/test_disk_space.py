@@ -4,9 +4,11 @@ import pytest
 import torch
 from small_runs import fit_small, small_config, write_small_data
 
-from smooth_topk.study.measure.disk_space import checkpoint_bytes, disk_table, image_bytes
+from smooth_topk.study.measure.disk_space import checkpoint_bytes, disk_table, image_bytes, training_bytes
+from smooth_topk.study.measure.memory import peak_bytes
 from smooth_topk.study.training.models import build_model
 
+KERNELS = 0.1  # a tenth more or less: buffers of kernels, and what the backward pass frees before its peak
 FORMAT_BYTES = 100_000  # zip entries, progress and random state beside the tensors of a checkpoint
 
 
@@ -31,3 +33,21 @@ def test_the_table_of_disk_needs_agrees_with_the_networks():
     assert image_bytes("cifar100") == 60_000 * 3072
     with pytest.raises(ValueError, match="'imagenet'"):
         image_bytes("imagenet")
+
+
+@pytest.mark.parametrize(("model", "batch"), [("small", 64), ("densenet40_12_bc", 4)])
+def test_the_computed_memory_is_that_of_a_training_step(model, batch):
+    network = build_model(model, 100)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
+    images, labels = torch.randn(batch, 3, 32, 32), torch.randint(100, (batch,))
+
+    def step():
+        torch.nn.functional.cross_entropy(network(images), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()
+    held = sum(value.nbytes for value in network.state_dict().values())
+    held += sum(parameter.nbytes for parameter in network.parameters())  # momentum
+    found = held + peak_bytes(step)
+    assert training_bytes(model, "cifar100", batch) == pytest.approx(found, rel=KERNELS)

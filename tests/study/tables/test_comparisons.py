@@ -154,3 +154,19 @@ def test_the_regions_name_the_class_that_is_left_out():
     assert {text.get_text() for text in ax.texts} == {"all but 0", "all but 1"}
     right = next(text for text in ax.texts if text.get_text() == "all but 1")
     assert right.get_position()[0] > 0
+
+
+def test_the_suspected_causes_of_a_failing_temperature_have_columns_of_their_own():
+    given = [
+        run(0.1, seed=0, loss="hard"),
+        run(0.2, seed=0, loss="smooth", tau=0.01),
+        run(0.3, seed=1, loss="smooth", tau=0.01),
+        run(0.4, seed=0, loss="smooth", tau=0.01, learning_rate=1.6),
+        run(0.5, seed=0, loss="switched_topk", tau=0.01),
+    ]
+    table = tables.small_temperature_table(pd.DataFrame(given))
+    assert table.loc["0", "rate 0.1, 8 epochs"] == "10.00, 1 seed"
+    assert table.loc["0.01", "rate 0.1, 8 epochs"] == "25.00 (7.07), 2 seeds"
+    assert table.loc["0.01", "rate 1.6, 8 epochs"] == "40.00, 1 seed"
+    assert table.loc["0.01", "rate 0.1, 8 epochs, with the switch"] == "50.00, 1 seed"
+    assert table.loc["0", "rate 1.6, 8 epochs"] == "not run"
