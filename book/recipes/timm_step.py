@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """timm: MixUp hands the loss class probabilities; validation has plain labels."""
-=======
-"""timm: MixUp hands the loss class probabilities, which it takes as cross-entropy does; validation has plain labels."""
->>>>>>> 01b6338bba259a2bb0d723074cd806a437e59ee6
 
 import timm
 import torch
@@ -19,12 +15,8 @@ optimizer = create_optimizer_v2(network, opt="adamw", lr=1e-3, weight_decay=0.05
 
 network.train()
 for step in range(2):
-<<<<<<< HEAD
     images = torch.randn(8, 3, 64, 64)  # an even number: MixUp pairs the images
     labels = torch.randint(20, (8,))
-=======
-    images, labels = torch.randn(8, 3, 64, 64), torch.randint(20, (8,))  # an even number: MixUp pairs the images
->>>>>>> 01b6338bba259a2bb0d723074cd806a437e59ee6
     images, probabilities = mixup(images, labels)  # changes the images in place
     loss = criterion(network(images), probabilities)
     optimizer.zero_grad()
