@@ -36,7 +36,6 @@ from `paper/`, ours with machine, versions and date. Ours come from three scales
 
 ```{{figure}} _static/pictures/claims.svg
 :alt: One line per claim: a hollow dot for the paper's number, a filled dot with an interval for ours.
-:class: wide
 
 The claims of the paper that are one difference in points. The paper's number is hollow; ours is filled, with its 95 %
 interval over seeds, a circle for features and a triangle for images. Where the line crosses zero, our runs do not tell

@@ -1,5 +1,6 @@
 """The whole book, built from chapters executed with the profile smoke: no complaint, and no link that breaks."""
 
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -45,3 +46,14 @@ def test_the_book_is_built_without_a_complaint_and_no_link_in_it_breaks(smoke_bo
                 broken.append(f"{path.relative_to(smoke_book)}: {link}")
     assert followed > 500
     assert broken == []
+
+
+@pytest.mark.slow
+def test_every_figure_has_a_caption_and_the_api_links_the_chapters_that_explain_it(smoke_book):
+    alone = re.compile(r"<strong>Figure \d+\.\d+\.</strong>\s*</p>")
+    chapters = sorted((smoke_book / "chapters").glob("*.html"))
+    assert [page.stem for page in chapters if alone.search(page.read_text(encoding="utf-8"))] == []
+    linked = {Path(urlsplit(link).path).stem for link in Links(smoke_book / "api.html").links if "chapters/" in link}
+    text = (smoke_book / "api.html").read_text(encoding="utf-8")
+    assert "Explained in notebooks/" not in text
+    assert {"02_smoothing_with_tau", "11_topk_probabilities"} <= linked
