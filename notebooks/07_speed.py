@@ -259,7 +259,7 @@ tables.show(tables.exponent_table(exponents))
 
 # %% [markdown]
 # **Figure.** Time per sample against $k$, with 1,000 classes. The steps in the curves are changes of arithmetic. Up to
-# $k = 8$ float32 is accurate enough for the coefficients, and then float64 is. From $k = 17$ with Numba and from
+# $k = 5$ float32 is accurate enough for the coefficients, and then float64 is. From $k = 17$ with Numba and from
 # $k = 33$ in plain torch, a second algorithm takes over: it moves the pivot to where head and tail are in balance, and
 # stays exact for every $k$.
 
