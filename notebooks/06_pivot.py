@@ -556,17 +556,17 @@ options = {"x": "k", "error": "gradient_error", "curves": "arithmetic"}
 ax = figures.error_curves(lost, **options)
 
 # %% [markdown]
-# The package does not look at the scores to decide. It chooses by $k$ alone: float32 up to $k = 8$, float64 for the
-# tail up to $k = 32$, and beyond that only sums and products of positive numbers.
+# The package does not look at the scores to decide. It chooses by $k$ alone: float32 up to $k = 5$, float64 for the
+# tail up to $k = 32$, and beyond that an algorithm that is exact for every $k$.
 
 # %%
-# The arithmetic changes at k = 9 and at k = 33; up to k = 8 float32 is good to 1e-5.
-assert torch_backend.working_dtype(torch.float32, 8) == torch.float32
-assert torch_backend.working_dtype(torch.float32, 9) == torch.float64
+# The arithmetic changes at k = 6 and at k = 33; up to k = 5 float32 is good to 1e-6.
+assert torch_backend.working_dtype(torch.float32, 5) == torch.float32
+assert torch_backend.working_dtype(torch.float32, 6) == torch.float64
 assert torch_backend.working_dtype(torch.float32, 33) is None
 few_classes = lost[lost["arithmetic"] == "float32, n = k + 2"]
 found = few_classes.set_index("k")["gradient_error"]
-assert all(found[degree] < 1e-5 for degree in newton_degrees if degree <= 8)
+assert all(found[degree] < 1e-6 for degree in newton_degrees if degree <= 5)
 assert all(found[degree] < 2**degree * 2.0**-23 for degree in newton_degrees)
 
 # %% [markdown]
