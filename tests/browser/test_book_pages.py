@@ -323,7 +323,7 @@ def test_in_the_dark_what_a_cell_shows_is_not_put_on_a_light_ground(book, watche
 def test_search_finds_the_loss_in_a_book_opened_from_a_folder(book, watched):
     page = watched.page
     page.goto((book / "search.html").as_uri() + "?q=smooth_topk_loss")
-    expect(page.locator("#search-results li").first).to_be_visible(timeout=20_000)
+    expect(page.locator("#search-results li").first).to_be_visible()
     watched.assert_clean()
 
 
