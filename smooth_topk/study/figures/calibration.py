@@ -41,7 +41,7 @@ def calibration_bars(measured: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         f"{loss}, {setting}" if setting else loss for loss, setting in zip(table["loss"], table["setting"], strict=True)
     ]
     ax.set_yticks(table.index, [maths(name) for name in names])
-    ax.set(xlabel="toy distributions (%)", xlim=(0, 100))
+    ax.set(xlabel="toy distributions (%)", xlim=(0, 100), ylim=(-0.6, max(len(table), 1) - 0.4))
     ax.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=3)
     ax.grid(visible=False, axis="y")
     return ax

@@ -23,7 +23,6 @@ VERDICTS: dict[str, dict[str, Any]] = {
     "behind it": {"color": BROWN, "marker": "v"},
 }
 LIMIT = 4.0  # points: what lies beyond stands at the edge with its number
-COLUMNS = 4
 K_LOOKS = (("o", "-"), ("s", "--"), ("^", "-."), ("D", ":"), ("v", (0, (5, 1, 1, 1, 1, 1))))
 
 
@@ -48,43 +47,45 @@ def family_curves(curves: pd.DataFrame, highlight: str, *, axes: Sequence[Axes] 
         ax.axvline(curves["kth"].iloc[0], color=GREY, linestyle=":", linewidth=1)
         ax.set(xlabel="score of the true class", ylim=(0, None))
     left.set(ylabel="loss", ylim=(0, 6))
-    right.set(ylabel="−derivative by the true score", ylim=(0, 1.1))
+    right.set(ylabel="−derivative by the true score", ylim=(-0.1, 1.4))
     left.legend(loc="upper right")
     return axes
 
 
-def family_figure(
-    differences: pd.DataFrame, *, limit: float = LIMIT, axes: Sequence[Axes] | None = None
-) -> Sequence[Axes]:
+def family_figure(differences: pd.DataFrame, *, limit: float = LIMIT) -> dict[str, Axes]:
     """Draws the difference to cross-entropy of every loss (rows) in every setting (panels), with 95 % intervals.
+
+    Settings without noise stand in the first row of panels, those with noise in the second.
 
     Args:
         differences: of `tables.family_differences`; where there is none, the figure says so.
         limit: points beyond which a loss stands at the edge, with its number.
+
+    Returns:
+        The panels by the name of their setting.
     """
     settings = list(dict.fromkeys(differences["setting"])) or [NOT_RUN]
+    lines = [[name for name in settings if name.startswith("p =") == noisy] for noisy in (False, True)]
+    lines = [line for line in lines if line]
     losses = [name for name in NAMES.values() if name != BASELINE]
-    rows = -(-len(settings) // COLUMNS)
-    if axes is None:
-        size = (11.0, rows * (0.26 * len(losses) + 1.0) + 0.5)
-        axes = new_panels(nrows=rows, ncols=min(COLUMNS, len(settings)), figsize=size, sharex=True, sharey=True)
-    for ax, setting in zip(axes, settings, strict=False):
+    columns, height = max(map(len, lines)), 0.26 * len(losses) + 1.0
+    size = (2.5 * columns + 1.6, len(lines) * height + 0.5)
+    figure, grid = plt.subplots(len(lines), columns, figsize=size, sharex=True, sharey=True, squeeze=False)
+    panels = {name: ax for axes, line in zip(grid, lines, strict=True) for ax, name in zip(axes, line, strict=False)}
+    for setting, ax in panels.items():
         part = differences[differences["setting"] == setting]
         _draw_setting(ax, part, {name: place for place, name in enumerate(losses)}, limit)
-        seeds = count_text(part["seeds"].tolist())
-        ax.set_title(setting if setting == seeds else f"{setting}\n{seeds}", fontsize="medium")
+        ax.set_title(f"{setting}\n{count_text(part['seeds'].tolist())}" if len(part) else NOT_RUN, fontsize="medium")
         ax.set_yticks(range(len(losses)), [maths(name) for name in losses])
         ax.set(xlim=(-limit * 1.12, limit * 1.12), ylim=(len(losses) - 0.4, -0.6))
+        ax.tick_params(labelbottom=True)
         ax.grid(visible=False, axis="y")
-        ax.label_outer()
-    for ax in axes[len(settings) :]:
+    for ax in set(grid.flat) - set(panels.values()):
         ax.set_axis_off()
     handles = [plt.Line2D([], [], linestyle="none", label=name, **look) for name, look in VERDICTS.items()]
-    axes[0].figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
-    axes[0].figure.supxlabel(
-        "accuracy minus that of cross-entropy, in points, with its 95 % interval", fontsize="medium"
-    )
-    return axes
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    figure.supxlabel("accuracy minus that of cross-entropy, in points, with its 95 % interval", fontsize="medium")
+    return panels
 
 
 def tau_figure(differences: pd.DataFrame, *, axes: Sequence[Axes] | None = None) -> Sequence[Axes]:

@@ -113,13 +113,14 @@ def k_against_metric_table(runs: pd.DataFrame) -> pd.DataFrame:
     """Returns test accuracies at every k of networks trained with one k, each with its best tau by validation top-k.
 
     Args:
-        runs: of `k_and_tau` with all classes and the column best_validation of `with_own_validation`.
+        runs: of `k_and_tau` with the column best_validation of `with_own_validation`; those with all classes count.
 
     Returns:
         One row per trained k; the last column says whether it is the best one by its own metric, and the paired
         difference to the best of the others with its 95 % interval.
     """
     runs = finished(runs)
+    runs = runs[runs["num_classes"] == max(TRAINED_CLASSES)]
     found = tau_differences(runs)
     best = found.loc[found.groupby("k")["accuracy"].idxmax()].set_index("k")["tau"]
     chosen = runs[runs["tau"] == runs["k"].map(best)]

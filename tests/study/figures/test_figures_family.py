@@ -41,7 +41,7 @@ def markers(ax):
 
 
 def test_every_setting_has_a_panel_and_every_loss_its_row(differences):
-    left, right = family.family_figure(differences)
+    left, right = family.family_figure(differences).values()
     labels = [label.get_text() for label in left.get_yticklabels()]
     assert "cross-entropy" not in labels
     assert labels[-2:] == ["$L_{5,1}$", "$L_{5,0.1}$"]
@@ -54,7 +54,7 @@ def test_every_setting_has_a_panel_and_every_loss_its_row(differences):
 
 
 def test_what_lies_beyond_the_limit_stands_at_the_edge_with_its_number(differences):
-    left, _ = family.family_figure(differences)
+    left = family.family_figure(differences)["20,000 images"]
     assert ("<", -4.0, 2.0) in markers(left)
     assert [text.get_text() for text in left.texts] == ["−9.0"]
 
@@ -64,7 +64,7 @@ def test_a_difference_without_an_interval_decides_nothing():
 
 
 def test_pictures_without_runs_say_so():
-    (ax,) = family.family_figure(pd.DataFrame(columns=COLUMNS))
+    (ax,) = family.family_figure(pd.DataFrame(columns=COLUMNS)).values()
     assert ax.get_title(loc="left") == "not run"
     (ax,) = family.tau_figure(pd.DataFrame(columns=TAU_COLUMNS))
     assert ax.get_title(loc="left") == "not run"
