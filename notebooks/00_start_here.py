@@ -141,6 +141,7 @@ controls.explore(
 # | [12 · Margin](12_margin_study.ipynb) | Does the margin matter? |
 # | [13 · Use it in your project](13_use_it_in_your_project.ipynb) | Which settings come first, and when is cross-entropy better? |
 # | [14 · Paper versus ours](14_paper_versus_ours.ipynb) | Which numbers of the paper come out here, which do not, and which were not run? |
+# | [15 · The family](15_the_family.ipynb) | Of all the losses for the top-$k$ error, which one should you use, and when? |
 #
 # Chapters 1, 2, 9 and 13 are enough if you are in a hurry. Chapters 3 to 7 are about the algorithms. The
 # [errata](../book/errata.md) list what is wrong in the printed paper, and the [notation](../book/notation.md) page

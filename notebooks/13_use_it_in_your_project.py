@@ -70,6 +70,9 @@ random = torch.Generator().manual_seed(13)
 # | noisy labels and no early stopping | the smooth loss loses less when it is trained to the end |
 # | a few epochs of fine-tuning | cross-entropy first: the smooth loss needs more steps to fit |
 #
+# Cross-entropy and the smooth loss are not the only candidates:
+# [chapter 15](15_the_family.ipynb) puts twelve losses side by side.
+#
 # The rest of this chapter gives the reasons, with code that you can copy. Complete programs for
 # plain PyTorch, Lightning, timm and the Hugging Face `Trainer` are on the page
 # [Recipes](../book/recipes.md).
@@ -128,8 +131,8 @@ except ValueError as error:
 # What must be avoided is a $\tau$ that is too small. Appendix D.1.4 advises a low value at which the
 # network still learns on its training set. Before any training, one figure tells which values are
 # too low: the share of derivatives that are not zero under the initial weights. The authors believe
-# that the right value depends on $k$ and on the number of classes more than on the network; we have
-# not tested that belief.
+# that the right value depends on $k$ and on the number of classes more than on the network.
+# [Chapter 15](15_the_family.ipynb) varies both on features.
 #
 # **Figure.** Share of the derivatives of the loss that are not zero in float32, for random scores of
 # the size that an untrained network gives. Below $\tau = 10^{-3}$ most classes learn nothing from a

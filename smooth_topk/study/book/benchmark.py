@@ -12,6 +12,7 @@
     k_sweep             k from 1 to 200 at n = 1,000            speed_k_sweep.csv, speed_exponents.csv
     training_step       three networks                          speed_training_step.csv
     peers               losses of other packages                speed_peers.csv
+    family              the losses that chapter 15 compares     family_cost.csv
     stability           Table 5 with errors, real scores        stability.csv
     accuracy            the worst error of every algorithm      accuracy.csv
     runner              overhead per step and per run           runner_overhead.csv
@@ -34,6 +35,7 @@ from tqdm import tqdm
 
 from smooth_topk.study import measure
 from smooth_topk.study.book.pictures import draw_readme_pictures, write_readme_speed
+from smooth_topk.study.measure.family_cost import measure_family
 from smooth_topk.study.measure.runner import measure_runner
 from smooth_topk.study.measure.training_step import measure_training_step
 from smooth_topk.study.records.files import make_writable_folder, write_whole
@@ -58,9 +60,10 @@ TIMED = {  # what matters most first
     "k_sweep": measure.measure_k_sweep,
     "training_step": measure_training_step,
     "peers": measure.measure_peers,
+    "family": measure_family,
 }
 SECTIONS = (*TIMED, "stability", "accuracy", "runner")
-FILES = {"runner": "runner_overhead.csv"}
+FILES = {"runner": "runner_overhead.csv", "family": "family_cost.csv"}
 
 
 def main(arguments: list[str] | None = None) -> int:
