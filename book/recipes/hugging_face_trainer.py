@@ -1,9 +1,14 @@
-"""Hugging Face: `compute_loss_func` of the Trainer, and top-5 as the metric that chooses the best model."""
+"""Hugging Face: the loss as `compute_loss_func`, the model chosen by top-5."""
 
 import tempfile
 
 import torch
-from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClassification
+from transformers import (
+    Trainer,
+    TrainingArguments,
+    ViTConfig,
+    ViTForImageClassification,
+)
 
 from smooth_topk import smooth_topk_loss, topk_accuracy
 
@@ -13,25 +18,45 @@ def compute_loss(outputs, labels, num_items_in_batch=None):
 
 
 def compute_metrics(prediction):
-    scores, labels = torch.as_tensor(prediction.predictions), torch.as_tensor(prediction.label_ids)
+    scores = torch.as_tensor(prediction.predictions)
+    labels = torch.as_tensor(prediction.label_ids)
     return {"top5": topk_accuracy(scores, labels, k=5).item()}
 
 
 torch.manual_seed(0)
-size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-network = ViTForImageClassification(ViTConfig(image_size=32, patch_size=16, num_labels=20, **size))
-data = [{"pixel_values": torch.randn(3, 32, 32), "labels": torch.tensor(index % 20)} for index in range(64)]
+config = ViTConfig(
+    image_size=32,
+    patch_size=16,
+    num_labels=20,
+    hidden_size=32,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=64,
+)
+data = [
+    {"pixel_values": torch.randn(3, 32, 32), "labels": torch.tensor(index % 20)}
+    for index in range(64)
+]
 with tempfile.TemporaryDirectory() as folder:
     arguments = TrainingArguments(
-        folder, num_train_epochs=1, per_device_train_batch_size=16, report_to=[], use_cpu=True, disable_tqdm=True
+        folder,
+        num_train_epochs=2,
+        per_device_train_batch_size=16,
+        eval_strategy="epoch",
+        save_strategy="epoch",
+        load_best_model_at_end=True,
+        metric_for_best_model="top5",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
     )
     trainer = Trainer(
-        model=network,
+        model=ViTForImageClassification(config),
         args=arguments,
         train_dataset=data,
-        eval_dataset=data,
+        eval_dataset=data,  # random data: yours are other images
         compute_loss_func=compute_loss,
         compute_metrics=compute_metrics,
     )
     trainer.train()
-    print(f"top-5 on the training images: {trainer.evaluate()['eval_top5']:.1%}")
+    print(f"best validation top-5: {trainer.evaluate()['eval_top5']:.1%}")

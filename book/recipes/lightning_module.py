@@ -1,9 +1,10 @@
-"""Lightning: the loss in a LightningModule, the checkpoint chosen by validation top-5."""
+"""Lightning: the loss in a LightningModule, the checkpoint chosen by top-5."""
 
 import tempfile
 
 import lightning
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 from smooth_topk import smooth_topk_loss, topk_accuracy
@@ -20,18 +21,26 @@ class Classifier(lightning.LightningModule):
 
     def validation_step(self, batch, batch_index):
         inputs, labels = batch
-        self.log("top5", topk_accuracy(self.network(inputs), labels, k=5), prog_bar=True)
+        accuracy = topk_accuracy(self.network(inputs), labels, k=5)
+        self.log("top5", accuracy, prog_bar=True)
 
     def configure_optimizers(self):
-        return torch.optim.AdamW(self.parameters(), lr=1e-3)  # the rate of cross-entropy: AdamW cancels the factor 1/k
+        # AdamW divides the gradient by its own size: keep the rate of cross-entropy.
+        return torch.optim.AdamW(self.parameters(), lr=1e-3)
 
 
 torch.manual_seed(0)
 data = TensorDataset(torch.randn(256, 32), torch.randint(20, (256,)))
+training = DataLoader(data, batch_size=64, shuffle=True)
+validation = DataLoader(data, batch_size=128)  # random data: yours are other images
 with tempfile.TemporaryDirectory() as folder:
-    keep_best = lightning.pytorch.callbacks.ModelCheckpoint(dirpath=folder, monitor="top5", mode="max")
+    keep_best = ModelCheckpoint(dirpath=folder, monitor="top5", mode="max")
     trainer = lightning.Trainer(
-        max_epochs=2, accelerator="cpu", logger=False, callbacks=[keep_best], enable_progress_bar=False
+        max_epochs=2,
+        accelerator="cpu",
+        logger=False,
+        callbacks=[keep_best],
+        enable_progress_bar=False,
     )
-    trainer.fit(Classifier(), DataLoader(data, batch_size=64, shuffle=True), DataLoader(data, batch_size=128))
+    trainer.fit(Classifier(), training, validation)
     print(f"best validation top-5: {keep_best.best_model_score:.1%}")

@@ -1,4 +1,4 @@
-"""timm: MixUp hands the loss class probabilities, which it takes as cross-entropy does; validation has plain labels."""
+"""timm: MixUp hands the loss class probabilities; validation has plain labels."""
 
 import timm
 import torch
@@ -15,7 +15,8 @@ optimizer = create_optimizer_v2(network, opt="adamw", lr=1e-3, weight_decay=0.05
 
 network.train()
 for step in range(2):
-    images, labels = torch.randn(8, 3, 64, 64), torch.randint(20, (8,))  # an even number: MixUp pairs the images
+    images = torch.randn(8, 3, 64, 64)  # an even number: MixUp pairs the images
+    labels = torch.randint(20, (8,))
     images, probabilities = mixup(images, labels)  # changes the images in place
     loss = criterion(network(images), probabilities)
     optimizer.zero_grad()

@@ -127,6 +127,10 @@ def small_data_figure(
         _draw_paper(ax, paper_table(2), "images", suffix=", ImageNet")
     _draw_ours(ax, finished(runs), "train_images", metric)
     ax.set(xscale="log", xlabel="training images", ylabel=LABELS.get(metric, metric))
+    if not paper and len(runs):
+        sizes = sorted(set(runs["train_images"]))
+        ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        ax.minorticks_off()  # their labels would run into one another
     return _legend_or_not_run(ax, runs)
 
 

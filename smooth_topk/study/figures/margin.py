@@ -33,16 +33,27 @@ def left_out_regions(
         own = inputs[labels == label].numpy()
         marker = MARKERS[label % len(MARKERS)]
         ax.plot(own[:, 0], own[:, 1], marker, color=DARK, markerfacecolor="white", label=f"class {label}")
-        region = left_out == label
-        if region.any():
-            ax.text(
-                x[region].mean().item(),
-                y[region].mean().item(),
-                f"all but {label}",
-                ha="center",
-                va="center",
-                fontsize=9,
-            )
+        place = _room_for_text(left_out == label, x, y, inputs[:, :2])
+        if place is not None:
+            ax.text(*place, f"all but {label}", ha="center", va="center", fontsize=9)
     ax.set(xlabel="first input", ylabel="second input", aspect="equal")
     ax.grid(False)
     return ax
+
+
+def _room_for_text(region: Tensor, x: Tensor, y: Tensor, samples: Tensor) -> tuple[float, float] | None:
+    """Returns the point of a region that is farthest from its border, from the frame and from every sample.
+
+    Args:
+        region: (points, points), true inside; x and y are the coordinates of the same grid.
+        samples: (N, 2).
+    """
+    thin = (slice(None, None, 8), slice(None, None, 8))  # some hundred points are enough
+    inside, grid = region[thin].flatten(), torch.stack([x[thin], y[thin]], dim=-1).flatten(0, 1)
+    if not inside.any():
+        return None
+    wide = torch.tensor([0.4, 1.0], dtype=grid.dtype)  # a text is wider than high
+    obstacles = torch.cat([grid[~inside], samples, 1.1 * grid[grid.abs().amax(1) == grid.abs().max()]])
+    distance = torch.cdist(grid[inside] * wide, obstacles * wide).amin(1)
+    best = grid[inside][distance.argmax()]
+    return best[0].item(), best[1].item()

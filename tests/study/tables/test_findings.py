@@ -10,6 +10,7 @@ from smooth_topk.study.experiments import registry
 from smooth_topk.study.records import evidence
 from smooth_topk.study.records.gradient_sparsity import read_sparsity
 from smooth_topk.study.tables import findings
+from smooth_topk.study.tables.differences import signed
 from smooth_topk.study.tables.expected_cost import expected_cost_table
 
 ROOT = Path(__file__).parents[3]
@@ -152,3 +153,25 @@ def test_the_readme_has_the_table_and_the_hours():
     for row in rows.to_numpy().tolist():
         assert f"| {' | '.join(row)} |".replace("L_{5,0.1}", "L<sub>5,0.1</sub>") in readme
     assert f"{expected_cost_table('paper').loc['all', 'all runs']:,.0f} hours" in readme
+
+
+def test_the_landing_page_says_what_the_tuned_runs_found(tuned, papers_pair):
+    page = " ".join((ROOT / "book" / "index.md").read_text(encoding="utf-8").split())
+    few = findings.gains(recorded(registry.table_2_small_data("quick", seeds=range(5))), "train_images", "L_{5,0.1}")
+    classes, pair = (tables.of_grouping(runs, "superclass") for runs in (tuned, papers_pair))
+    top5, top1 = findings.gains(classes), findings.gains(classes, metric="test_top1")
+    assert f"{signed(top1[0.0])} points of top-1 without label noise" in page
+    assert f"{signed(top5[0.0], 2)} points of top-5 |" in page
+    assert f"{signed(few.iloc[0])} points of top-5 at τ = 0.1; the paper gains 2.1" in page
+    assert f"{signed(top5[0.8])} points of top-5 with 80 %" in page
+    assert f"{signed(findings.gains(pair)[0.8])} with the paper's rate and decay" in page
+
+
+def test_the_readme_has_the_recorded_multiples_of_cross_entropy():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    times = pd.read_csv(RESULTS / "speed_loss.csv").query("k == 5 and tau == 1 and threads == 2")
+    ratio = times.set_index(["n", "algorithm"])["ratio"]
+    for n in (1_000, 10_000, 100_000):
+        row = [ratio[n, name] for name in ("fused_numba", "pivot_compiled", "pivot")]
+        cells = " | ".join(f"{value:.2f}" if value < 1 else f"{value:.1f}" for value in row)
+        assert f"| {n:,} | {cells} |" in readme
