@@ -42,3 +42,20 @@ def test_the_costs_come_with_their_assumption_and_their_total():
     assert sum(hours[:-1]) == pytest.approx(hours[-1], abs=len(hours))  # each is rounded
     assert "Titan Xp" in text
     assert "not measured here" in text
+
+
+def test_the_recorded_faults_are_many_and_nothing_was_lost_and_the_page_says_so():
+    rows = pd.read_csv(ROOT / "book" / "results" / cost_page.FAULTS_FILE)
+    origin = rows[["minutes", "seed", "cpu", "machine", "python", "torch", "commit", "date"]]
+    assert len(origin.drop_duplicates()) == 1, "one call made them all"
+    assert origin.notna().all(axis=None)
+    assert rows["minutes"][0] >= 30
+    assert rows["tried"].sum() >= 100
+    assert rows["survived"].tolist() == rows["tried"].tolist()
+    assert rows["rows_lost"].sum() == 0
+    text, count = cost_page.faults(ROOT / "book" / "results"), rows["tried"].sum()
+    for fault, tried in zip(rows["fault"], rows["tried"], strict=True):
+        assert re.search(rf"\| {re.escape(fault)} +\| {tried} +\| {tried} +\| 0 +\|", text), fault
+    assert f"{count} faults in {rows['minutes'][0]:.0f} minutes (seed {rows['seed'][0]})" in text
+    assert f"of which {count} ended with" in text
+    assert "; 0 recorded rows were lost." in text
