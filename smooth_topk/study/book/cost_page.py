@@ -70,8 +70,8 @@ def night() -> str:
         f"({len(figure)} runs of DenseNet 40-12, {hours['figure_2_temperature']:.0f} hours) and Table 1 at p = "
         f"{NIGHT_LEVEL:g} with one seed instead of three ({len(noise)} runs of DenseNet 40-40, "
         f"{hours['table_1_noise']:.0f} hours). By the assumption below that is {total:.0f} hours on one Titan Xp. It "
-        f"fits into a night of {NIGHT_HOURS} hours on a card that is {total / NIGHT_HOURS:.0f} times as fast; the first "
-        "command says how long it takes on yours."
+        f"fits into a night of {NIGHT_HOURS} hours on a card that is {total / NIGHT_HOURS:.0f} times as fast; the "
+        "first command says how long it takes on yours."
     )
 
 
