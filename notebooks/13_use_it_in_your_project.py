@@ -48,7 +48,7 @@ from smooth_topk import (
 from smooth_topk.study import figures, measure, tables
 from smooth_topk.study.chapters import notebook
 from smooth_topk.study.data.datasets import load_data
-from smooth_topk.study.experiments.registry import (
+from smooth_topk.study.experiments.paper_runs import (
     FEATURES,
     table_1_noise,
     table_2_small_data,
