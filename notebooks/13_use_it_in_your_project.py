@@ -48,8 +48,11 @@ from smooth_topk import (
 from smooth_topk.study import figures, measure, tables
 from smooth_topk.study.chapters import notebook
 from smooth_topk.study.data.datasets import load_data
-from smooth_topk.study.experiments.paper_runs import FEATURES
-from smooth_topk.study.experiments.registry import table_1_noise, table_2_small_data
+from smooth_topk.study.experiments.paper_runs import (
+    FEATURES,
+    table_1_noise,
+    table_2_small_data,
+)
 from smooth_topk.study.experiments.run_config import RunConfig
 
 notebook.start(profile)
