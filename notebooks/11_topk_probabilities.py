@@ -13,8 +13,8 @@
 #
 # **Question.** How likely is each class to be in a top-$k$ answer, and what is that good for?
 #
-# **You will** draw random sets of classes, read the probability of each class off the polynomials of chapter 3, compare
-# these probabilities with softmax, and average them over the crops of an image.
+# **You will** draw random sets of classes, compute the probability of each class from the polynomials of chapter 3,
+# compare these probabilities with softmax, and average them over the crops of an image.
 #
 # **Paper.** Section 5.2, *Probabilities for Multiple Crops*; Proposition 7 of appendix C.
 #
@@ -45,10 +45,10 @@ random = torch.Generator().manual_seed(11)
 # %% [markdown]
 # ## A random set
 #
-# Softmax draws one class, with probability proportional to $\exp(s_i)$. An answer of $k$ classes is a *set*. So draw a
-# set $\bar{\mathbf{y}}$ with probability proportional to $\exp(\sum_{j \in \bar{\mathbf{y}}} s_j)$. The probability of
-# a class is then the probability of all sets that contain it. Such a sum over sets is called a *marginal*. With five
-# classes and pairs there are ten sets.
+# Softmax draws one class, with probability proportional to $\exp(s_i)$. An answer of $k$ classes is a *set*. So draw
+# a set $\bar{\mathbf{y}}$ with probability proportional to $\exp(\sum_{j \in \bar{\mathbf{y}}} s_j)$. The probability
+# of a class is then the total probability of all sets that contain it. Such a sum over sets is called a *marginal*.
+# With five classes and pairs there are ten sets.
 
 # %%
 names = list("abcde")
@@ -108,7 +108,7 @@ slopes = [
     torch.autograd.grad(log_sigma[i + 1], x, retain_graph=True)[0] for i in range(5)
 ]
 printed = [slope[i].item() for i, slope in enumerate(slopes)]
-comparison = {"σ_k": marginals.tolist(), "σ_i, as printed": printed}
+comparison = {"from σₖ": marginals.tolist(), "from σᵢ, as printed": printed}
 comparison = pd.DataFrame(comparison, index=names).map("{:.4f}".format)
 tables.show(comparison.rename_axis("class"))
 
@@ -130,8 +130,8 @@ assert torch.allclose(topk_probabilities(scores, 1), scores.softmax(0))
 assert torch.allclose(topk_probabilities(scores, 5), torch.ones_like(scores))
 
 # %% [markdown]
-# Now real scores: one ImageNet image, 1,000 classes and a trained network, recorded in `book/results`. Where they are
-# not recorded, random scores are used instead, and the next line says so.
+# Now take real scores: those of a trained network for ImageNet images, 1,000 classes each, recorded in `book/results`.
+# Where they are not recorded, random scores are used instead, and the next line says so.
 
 # %% tags=["hide-input"]
 recorded = imagenet_scores.read_scores()
@@ -150,7 +150,7 @@ else:
 # %% [markdown]
 # **Figure.** Softmax and top-$k$ probabilities of one image. The true class is bold, and the dotted line is the end of
 # the answer. Softmax shares 1 among the classes, so that one sure class leaves nothing for the others. The marginals
-# share $k$, at most 1 per class, and say who takes the second place, the third, and so on.
+# share $k$, at most 1 per class, so they also show which classes come second, third and so on.
 
 # %%
 true_name = class_names[labels[image]]
@@ -199,8 +199,9 @@ assert torch.equal(by_score.sort().values, by_marginal.sort().values)
 # ## Several crops: something may change
 #
 # Ten crops of an image give ten lists of scores, and the answer comes from an average. Averaging softmax suits the
-# top-1 answer: the average is the probability that a random class, drawn from a random crop, is $i$. For the top-$k$
-# answer one should average the probability of being among the $k$. The two averages can disagree.
+# top-1 answer: if we pick a crop at random and draw a class from its softmax, the average is the probability that this
+# class is $i$. For the top-$k$ answer one should average the probability of being among the $k$. The two averages can
+# disagree.
 #
 # **Figure.** Two crops, four classes and $k = 2$. The first crop is sure of *a* and has a clear opinion on the second
 # place, which is *b*. The second crop is sure of nothing. By softmax the mean answers *a* and *c*, by marginals *a* and
@@ -283,9 +284,9 @@ else:
 # %% [markdown]
 # ## Which scale?
 #
-# Appendix C takes the scores as they are. The loss divides them by $k\tau$, and a network trained with it has scores of
-# that scale. `topk_probabilities(scores, k, tau=tau)` uses the weights of the loss. With $k\tau = 1$ the two agree. A
-# large $\tau$ makes all classes equally likely, a small $\tau$ makes the answer certain.
+# Appendix C takes the scores as they are. The loss divides them by $k\tau$, and a network that was trained with the
+# loss has scores that fit this division. `topk_probabilities(scores, k, tau=tau)` divides by $k\tau$ too. With $k\tau
+# = 1$ the two agree. A large $\tau$ makes all classes equally likely, and a small $\tau$ makes the answer certain.
 
 # %%
 certain = topk_probabilities(many[:1], k, tau=1e-4)
@@ -308,7 +309,7 @@ assert torch.allclose(alike, equal, rtol=1e-3)
 #   marginals sum to $k$. The index $i$ of $\sigma$ in the paper is a misprint.
 # - With $k = 1$ the marginals are softmax. For one crop they never change the top-$k$ answer. Averaged over crops they
 #   can.
-# - Softmax says nothing about who is second to a sure first. The marginals do.
+# - Where one class takes nearly all of the softmax, softmax hardly shows which class comes second. The marginals do.
 # - On 1,000 ImageNet images we see no gain: averaged marginals give 96.9 % top-5 accuracy and averaged softmax 97.1 %,
 #   a difference of $-0.2$ points with an interval from $-0.6$ to $+0.2$. This neither confirms nor excludes the paper's
 #   0.2 %.

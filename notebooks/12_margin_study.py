@@ -13,8 +13,8 @@
 #
 # **Question.** Does the margin $\alpha$ matter, or is it one hyper-parameter too many?
 #
-# **You will** read what four margins are worth in a network, solve a linear top-$k$ SVM to its global optimum, see
-# margin and regularization trade places, and find where the proposition breaks.
+# **You will** read what four margins are worth in a network, solve a linear top-$k$ SVM to its global optimum, see that
+# margin and regularization can replace each other there, and find the part of Proposition 8 that is false.
 #
 # **Paper.** Appendix D.2 with Proposition 8, Tables 7 and 8.
 #
@@ -44,10 +44,10 @@ TABLES = {1: registry.table_7_margin_top1, 5: registry.table_8_margin_top5}
 # ## What was found: four margins in a network
 #
 # The paper trains a ResNet-18 on ImageNet with margin 0 and 1, for $k = 1$ (Table 7, where margin 0 is cross-entropy)
-# and for $k = 5$ with $\tau = 0.1$ (Table 8), and reports its validation set: the margin is worth 0.12 points of top-1
-# and 0.33 points of top-5. On **features**, a head with one hidden layer on built-in features of CIFAR-100, we train
-# four margins with the same $k$ and $\tau$, five seeds. Each run counts with its best validation accuracy over all
-# epochs, top-1 for $k = 1$ and top-5 for $k = 5$.
+# and for $k = 5$ with $\tau = 0.1$ (Table 8). On its validation set the margin is worth 0.12 points of top-1 and 0.33
+# points of top-5. On **features**, a head with one hidden layer on built-in features of CIFAR-100, we train
+# four margins with the same $k$ and $\tau$, five seeds each. The accuracy of a run is its best validation accuracy over
+# all epochs, top-1 for $k = 1$ and top-5 for $k = 5$.
 
 # %% tags=["hide-input"]
 grids = {
@@ -88,16 +88,17 @@ tables.show(tables.margin_table(features[1], evidence.epochs_of(features[1]), k=
 tables.show(tables.margin_table(features[5], evidence.epochs_of(features[5]), k=5))
 
 # %% [markdown]
-# Margin 1 adds 0.2 points for $k = 1$ and nothing for $k = 5$; margin 4 adds 0.3 points for $k = 1$ (0.0 to 0.6) and
-# takes 0.2 for $k = 5$ (−0.5 to 0.2). Five seeds resolve a difference of about 0.3 points for $k = 1$ and 0.2 for
-# $k = 5$, margin 1 against 0. The paper's 0.12 points for $k = 1$ could not have been seen here; its 0.33 points for
-# $k = 5$ could, and do not appear. So on features the margin hardly matters, from 0 to 4.
+# Margin 1 adds 0.2 points for $k = 1$ and nothing for $k = 5$. Margin 4 adds 0.34 points for $k = 1$ (0.03 to 0.65) and
+# takes away 0.16 for $k = 5$ (−0.51 to +0.20). For margin 1 against margin 0, five seeds resolve a difference of about
+# 0.3 points for $k = 1$ and 0.2 for $k = 5$. So the paper's 0.12 points for $k = 1$ could not have been seen here. Its
+# 0.33 points for $k = 5$ could have been seen, and they do not appear. On features, margins from 0 to 4 hardly matter.
 #
-# **Where rates and decays come from.** $k = 1$ takes the pair that the search of
-# [chapter 9](09_noisy_labels_study.ipynb) chose for cross-entropy, and $k = 5$ the pair chosen for $L_{5,0.1}$, both
-# with margin 1 for the smooth loss. No margin had a search of its own.
+# **Where rates and decays come from.** The runs with $k = 1$ take the pair that the search of
+# [chapter 9](09_noisy_labels_study.ipynb) chose for cross-entropy, and those with $k = 5$ the pair that it chose for
+# $L_{5,0.1}$ with margin 1. No margin had a search of its own.
 
 # %% tags=["hide-input"]
+# The worth of each margin and what five seeds resolve are as the text above says.
 if all(len(features[k]) == len(grids[k]) for k in grids):
     gained = {k: tables.differences_by_margin(runs) for k, runs in best.items()}
     found = {k: tables.intervals(part, ["margin"]) for k, part in gained.items()}
@@ -110,6 +111,9 @@ if all(len(features[k]) == len(grids[k]) for k in grids):
     assert excludes_zero == {(1, 4.0)}
     mean = {k: part.set_index("margin")["mean"].round(1) for k, part in found.items()}
     assert [mean[1][1.0], mean[1][4.0], mean[5][4.0]] == [0.2, 0.3, -0.2]
+    ends = {k: part.set_index("margin").loc[4.0].round(2) for k, part in found.items()}
+    assert ends[1][["mean", "low", "high"]].tolist() == [0.34, 0.03, 0.65]
+    assert ends[5][["mean", "low", "high"]].tolist() == [-0.16, -0.51, 0.2]
     assert abs(mean[5][1.0]) < 0.05
     resolved = {k: tables.resolvable(findings.worth_of_margin(best[k])) for k in best}
     assert [round(resolved[k], 1) for k in (1, 5)] == [0.3, 0.2]
@@ -143,12 +147,13 @@ for k, part in pairs.groupby("k"):
 tables.show(pd.DataFrame.from_dict(rows, orient="index").rename_axis("validation (%)"))
 
 # %% [markdown]
-# For $k = 1$ the two are equal as far as five seeds can tell. For $k = 5$ with $\tau = 0.1$, the pair
-# $(2\alpha, \lambda/2)$ is worse by 0.5 points, and its interval excludes zero. So in this network the product is not
-# all that counts: the network has a hidden layer, training ends after 12 epochs, and $\tau$ keeps its value while the
-# scores double.
+# For $k = 1$ the two are equal as far as five seeds can tell. For $k = 5$ with $\tau = 0.1$, the pair $(2\alpha,
+# \lambda/2)$ is worse by 0.5 points, and its interval excludes zero. So in this network more than the product counts.
+# The proposition does not cover it: the network has a hidden layer, training ends after 12 epochs, and $\tau$ keeps
+# its value while the scores would have to double.
 
 # %% tags=["hide-input"]
+# For k = 5 the difference excludes zero, for k = 1 it does not.
 if len(pairs) == 20:
     assert rows["k = 5, top-5"]["difference, 5 seeds"] == "−0.53 (−0.73 to −0.32)"
     assert rows["k = 1, top-1"]["difference, 5 seeds"].startswith("+0.08 (−")
@@ -161,9 +166,9 @@ if len(pairs) == 20:
 # $$(P_{\lambda,\alpha}): \quad \min_w \ \frac{\lambda}{2} \|w\|^2
 #   + \frac{1}{N} \sum_i \max\{(w^\top x_i)_{[k]} + \alpha - w_{y_i}^\top x_i,\ 0\},$$
 #
-# where $[k]$ ranks the classes other than $y_i$. With $k \ge 2$ it is not convex, so a gradient method would prove
-# nothing. Nine points, three classes and $k = 2$ are few enough to solve every convex piece: the answer comes with a
-# gap, a bound on how far below it the optimum could be.
+# where $[k]$ ranks the classes other than $y_i$. With $k \ge 2$ the problem is not convex, so a gradient method could
+# stop at a point that is not the optimum. With nine points, three classes and $k = 2$ we can solve every convex piece
+# instead. The answer then comes with a gap, a bound on how far below it the optimum could be.
 
 # %%
 generator = torch.Generator().manual_seed(1)
@@ -227,8 +232,10 @@ table.index = pd.MultiIndex.from_tuples(table.index).rename(["problem", "λ", "�
 tables.show(table)
 
 # %% [markdown]
-# The top-2 answers of the three solutions: at each point of the plane, the class that is left out. The weights differ
-# in their scale, the answers do not.
+# The weights of the three solutions differ in their scale, but their answers do not.
+#
+# **Figure.** The top-2 answers of the three solutions: the colour of a point of the plane shows which class is left
+# out. The three pictures are the same.
 
 # %%
 panels = figures.new_panels(ncols=3, figsize=(10.5, 3.6), sharey=True)
@@ -238,7 +245,9 @@ for ax, (name, found) in zip(panels, solutions.items(), strict=True):
 legend = panels[2].legend(loc="upper left", bbox_to_anchor=(1, 1))
 
 # %% [markdown]
-# Another product gives another classifier: regularization is what is left to choose.
+# Another product gives another classifier, so the product has to be chosen.
+#
+# **Figure.** The top-2 answers for three products $\lambda\alpha$: the regions move.
 
 # %%
 answers = {}
@@ -255,9 +264,10 @@ assert not torch.allclose(answers[0.1], answers[10.0], atol=1e-2)
 # %% [markdown]
 # ## Second part: not as printed
 #
-# The proposition goes on: if $\alpha = 0$ or $\lambda = 0$, the problem is equivalent to $(P_{0,0})$, that is, a map
-# $w \mapsto \gamma w + \nu$ with $\gamma > 0$ takes solutions to solutions and back. It is not. Without a margin, a
-# regularized problem has one solution, $w = 0$, and $(P_{0,0})$ has many.
+# The proposition goes on: if $\alpha = 0$ or $\lambda = 0$, the problem is said to be equivalent to $(P_{0,0})$.
+# Equivalent means that a map $w \mapsto \gamma w + \nu$ with $\gamma > 0$ takes the solutions of one problem to those
+# of the other and back. No such map exists. Without a margin, a regularized problem has one solution, $w = 0$, and
+# $(P_{0,0})$ has many.
 
 # %%
 without_margin = solve(regularization, 0.0)
@@ -286,14 +296,15 @@ assert (
 # With a margin they cost $\alpha$, and some other $w$ costs less: equal scores never solve $(P_{0,\alpha})$.
 
 # %%
+# Equal scores cost the margin, and another solution costs less.
 equal = [gamma * zero + nu for gamma in (0.5, 1.0, 2.0) for nu in (-1.0, 0.0, 3.0)]
 assert {value(weights, 0.0, margin) for weights in equal} == {margin}
 assert value(solve(1e-3, margin).weights, 0.0, margin) < margin
 
 # %% [markdown]
-# The printed proof lets $\beta$ tend to a limit that it never reaches. The first part, which the paper uses, stands:
-# fix $\alpha = 1$ and tune the regularization. For the smooth loss there is no such theorem, because log-sum-exp is not
-# homogeneous; $\tau$ sets a scale of its own.
+# The printed proof lets $\beta$ tend to a limit that it never reaches. The first part, which is the one the paper
+# uses, is right: fix $\alpha = 1$ and tune the regularization. For the smooth loss there is no such theorem, because
+# log-sum-exp is not homogeneous; $\tau$ sets a scale of its own.
 
 # %% [markdown]
 # ## What was found on images
@@ -312,10 +323,11 @@ tables.show(tables.margin_table(images[1], evidence.epochs_of(images[1]), k=1))
 tables.show(tables.margin_table(images[5], evidence.epochs_of(images[5]), k=5))
 
 # %% [markdown]
-# Two seeds differ by more than the margins do: the intervals reach from −6.3 to +6.7 points for $k = 1$ and from −18 to
-# +15 for $k = 5$. These runs say nothing about the margin.
+# Two seeds differ by more than the margins do. The intervals of margin 1 minus margin 0 reach from −6.3 to +6.7 points
+# for $k = 1$ and from −18 to +15 for $k = 5$, so these runs say nothing about the margin.
 
 # %% tags=["hide-input"]
+# The intervals on images are those of the text above.
 for k, ends in ((1, (-6.3, 6.7)), (5, (-18.1, 14.9))):
     scored = tables.with_best_validation(
         images[k], evidence.epochs_of(images[k]), f"top{k}"
@@ -326,7 +338,7 @@ for k, ends in ((1, (-6.3, 6.7)), (5, (-18.1, 14.9))):
 # %% [markdown]
 # ## The paper's own setting
 #
-# ResNet-18 on ImageNet: the profile `paper`, on a GPU server.
+# The profile `paper` trains ResNet-18 on ImageNet, on a GPU server.
 
 # %%
 imagenet = [run for table in TABLES.values() for run in table("paper")]
@@ -335,7 +347,8 @@ print(evidence.origin(evidence.recorded_runs(imagenet), imagenet))
 # %% [markdown]
 # ## Run it here
 #
-# The margins of this profile, each with its best validation accuracy; what is recorded already is not trained again.
+# The tables show the margins of this profile with their best validation accuracies. A run that is recorded already is
+# not trained again.
 
 # %%
 here = {
@@ -351,17 +364,18 @@ tables.show(tables.margin_table(runs, curves, k=5))
 # %% [markdown]
 # ## What we saw
 #
-# - On features, margins from 0 to 4 change the accuracy by less than half a point. Only margin 4 with $k = 1$ differs from
-#   margin 0 by more than five seeds can resolve; the paper's 0.33 points for $k = 5$ do not appear.
-# - With the hard loss and a linear classifier, margin and regularization are one hyper-parameter: their product. Nine
-#   points were solved to optimality to see it. In a network with the smooth loss, twice the margin with half the decay
-#   costs 0.5 points for $k = 5$.
+# - On features, margins from 0 to 4 change the accuracy by less than half a point. Only margin 4 with $k = 1$ differs
+#   from margin 0 by more than five seeds can resolve. The paper's 0.33 points for $k = 5$ do not appear.
+# - With the hard loss and a linear classifier, margin and regularization are one hyper-parameter, their product; we
+#   saw it on a problem of nine points solved to optimality. In a network with the smooth loss, twice the margin with
+#   half the decay costs 0.5 points for $k = 5$.
 # - Without margin or without regularization the problems are not equivalent to $(P_{0,0})$. The second part of
 #   Proposition 8 is false as printed.
 #
 # ## Questions
 #
-# 1. Doubling $\alpha$ and halving $\lambda$ keeps the classifier. What happens to the gradient at equal scores?
+# 1. Doubling $\alpha$ and halving $\lambda$ keeps the answers of the classifier. What happens to the gradient at
+#    equal scores?
 # 2. Why is $w = 0$ the only solution of $(P_{\lambda,0})$, whatever the data?
 # 3. With the smooth loss, which of $\alpha$, $\lambda$, $\tau$ could be fixed without loss of generality?
 #
