@@ -85,9 +85,9 @@ print(f"derivatives that are not zero: {(scores.grad != 0).float().mean():.0%}")
 
 # %% [markdown]
 # The smooth loss has two well-known relatives. With $k = 1$, $\tau = 1$ and no margin the smooth loss *is*
-# cross-entropy. As $\tau$ goes to zero the smooth loss becomes the hard top-$k$ loss, a hinge. The hard loss has at most
-# two non-zero derivatives per sample, and [chapter 1](01_topk_error_and_hard_loss.ipynb) shows a network that learns
-# slowly from it.
+# cross-entropy. As $\tau$ goes to zero the smooth loss becomes the hard top-$k$ loss, a hinge. The hard loss has at
+# most two non-zero derivatives per sample, and [chapter 1](01_topk_error_and_hard_loss.ipynb) shows a network that
+# learns slowly from it.
 
 # %%
 # With k = 1, τ = 1 and no margin the loss is cross-entropy; at τ = 0.0001 it is the
@@ -178,8 +178,8 @@ notebook.check_environment()
 # %% [markdown]
 # ## What we saw
 #
-# - Every possible answer of $k$ classes has a weight. The smooth top-$k$ loss is $-\tau \log$ of the share of the weight
-#   that lies on answers with the true class.
+# - Every possible answer of $k$ classes has a weight. The smooth top-$k$ loss is $-\tau \log$ of the share of the
+#   weight that lies on answers with the true class.
 # - The smooth loss is called like cross-entropy and contains cross-entropy as a special case.
 # - The gradient of the smooth loss reaches every class. The gradient of the hard loss reaches at most two.
 #
@@ -199,8 +199,8 @@ notebook.check_environment()
 #
 # <details><summary>Answer 2</summary>
 #
-# At least the $k$-th largest score of the other classes plus $k\alpha$. With $k = 5$ and $\alpha = 1$ the true class has
-# to be five units ahead of the fifth best of its rivals.
+# At least the $k$-th largest score of the other classes plus $k\alpha$. With $k = 5$ and $\alpha = 1$ the true class
+# has to be five units ahead of the fifth best of its rivals.
 #
 # </details>
 

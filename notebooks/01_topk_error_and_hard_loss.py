@@ -232,10 +232,10 @@ assert torch.allclose(hinge, torch.tensor(listed, dtype=torch.float64))
 # derivatives are zero. A class just below the $k$-th place learns nothing from the sample, and neither does the class
 # with the largest score.
 #
-# **Figure.** The derivatives of one sample whose true class is *g* (hatched). The hard loss has two derivatives that are
-# not zero, $-1/k$ and $1/k$. The smooth loss of chapter 2 has no derivative that is zero: with $\tau = 0.1$ the large
-# ones belong to the classes around the $k$-th place, with $\tau = 1$ they are all about equal. Cross-entropy pushes the
-# class with the largest score down most, whatever $k$ is.
+# **Figure.** The derivatives of one sample whose true class is *g* (hatched). The hard loss has two derivatives that
+# are not zero, $-1/k$ and $1/k$. The smooth loss of chapter 2 has no derivative that is zero: with $\tau = 0.1$ the
+# large ones belong to the classes around the $k$-th place, with $\tau = 1$ they are all about equal. Cross-entropy
+# pushes the class with the largest score down most, whatever $k$ is.
 
 # %%
 label = 6
@@ -295,8 +295,8 @@ assert (found[f"smooth, τ = {tau:g}"] != 0).all()
 #
 # Does the sparse gradient matter? A small network is trained three times on the same images, from the same first
 # weights, with the same order of batches. Only the loss and the learning rate differ. The smooth loss has the rate 1
-# and the weight decay $2.5 \cdot 10^{-5}$ that section 5.2 of the paper uses for $\tau = 0.1$. A rate that suits one loss
-# need not suit another, so the hard loss is tried at rate 1 and at rate 0.1.
+# and the weight decay $2.5 \cdot 10^{-5}$ that section 5.2 of the paper uses for $\tau = 0.1$. A rate that suits one
+# loss need not suit another, so the hard loss is tried at rate 1 and at rate 0.1.
 
 # %%
 settings = {
@@ -370,8 +370,8 @@ tables.show(paper.to_frame("paper: training accuracy (%)"))
 # ## What we saw
 #
 # - Where labels cannot be told apart, the top-1 error cannot fall to zero, while the top-5 error may.
-# - With $\alpha = 1$ the hard loss lies above the top-$k$ error. The hard loss is a difference of two maxima over answers
-#   (Proposition 1).
+# - With $\alpha = 1$ the hard loss lies above the top-$k$ error. The hard loss is a difference of two maxima over
+#   answers (Proposition 1).
 # - The hard loss has at most two non-zero derivatives per sample, $-1/k$ and $1/k$.
 # - A small network learns more slowly from the hard loss than from the smooth loss, at both rates that we tried.
 #
