@@ -275,6 +275,8 @@ def test_the_paths_are_three_different_ones(monkeypatch):
     assert called[2:] == [torch_backend, torch_large_k]
     by_composition(scores, labels, k=5)
     assert len(called) == 4
+    node = smooth_topk_loss(scores.requires_grad_(), labels).grad_fn.name()
+    assert node == ("FusedLossBackward" if installed else "PivotLossBackward")  # nothing before it, nothing after it
 
 
 @EVERY_PATH
