@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 
 from smooth_topk.study.book.pictures import with_speed
+from smooth_topk.study.measure import find_contenders, peak_bytes
+from smooth_topk.study.measure.speed import both_call
 from smooth_topk.study.tables.speed_in_short import ratio_table, speed_in_short
 
 ROOT = Path(__file__).parents[3]
@@ -55,6 +58,17 @@ def test_chapter_7_speaks_of_memory_as_it_was_measured():
     assert ratios["pivot", 1000] == pytest.approx(1.0, abs=0.05)
     assert max(ratios["pivot", 10_000], ratios["pivot", 100_000]) < 0.5
     assert all(ratios["fused_numba", n] == pytest.approx(1 / 3, abs=0.02) for n in (1000, 10_000, 100_000))
+
+
+def test_the_memory_of_a_call_is_still_what_was_recorded():
+    ratios = recorded("memory").set_index(["algorithm", "n"])["ratio"]
+    scores, labels = torch.randn(256, 1000, requires_grad=True), torch.randint(1000, (256,))
+    peaks = {}
+    for name in ("cross_entropy", "pivot", "fused_numba"):
+        loss = find_contenders()[0][name]
+        peaks[name] = peak_bytes(both_call(loss, scores, labels, 5, 1.0))
+    for name in ("pivot", "fused_numba"):
+        assert peaks[name] / peaks["cross_entropy"] == pytest.approx(ratios[name, 1000], rel=0.1)
 
 
 def test_chapter_7_speaks_of_time_as_it_was_measured():
