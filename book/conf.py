@@ -78,13 +78,15 @@ def finish_page(app, pagename, templatename, context, doctree):
     context["body"] = body
 
 
+EXPLAINED = re.compile(r"Explained in notebooks/(?P<name>\w+)\.")
 SECTION = re.compile(r"(Args|Returns|Raises|Yields|Example|Examples|Attributes|Note):\s*$")
 
 
 def show_formulas_literally(app, what, name, obj, options, lines):
     """Turns an indented paragraph of a docstring, which is a formula in Unicode, into a literal block.
 
-    Elsewhere a vertical bar is an absolute value or a union of types, never reStructuredText's substitution.
+    Elsewhere a vertical bar is an absolute value or a union of types, never reStructuredText's substitution. The
+    chapter that explains a function becomes a link where the book has that chapter.
     """
     result, margin, previous = [], "", ""
     for line in lines:
@@ -92,6 +94,9 @@ def show_formulas_literally(app, what, name, obj, options, lines):
         if indented and not previous and not SECTION.match(margin) and not margin.endswith("::"):
             result += ["::", ""]
             margin = "::"
+        explained = EXPLAINED.match(line)
+        if explained and f"chapters/{explained['name']}" in app.env.found_docs:
+            line = f"Explained in :doc:`/chapters/{explained['name']}`."
         verbatim = indented and (margin.startswith("Example") or margin.endswith("::"))
         result.append(line if verbatim else without_substitutions(line))
         previous = line.strip()

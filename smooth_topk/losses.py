@@ -34,28 +34,34 @@ def smooth_topk_loss(
 ) -> Tensor:
     """The smooth top-k loss L_{k,τ}, eq. (9), a drop-in for `torch.nn.functional.cross_entropy`.
 
-        L = τ log Σ_{ȳ ∈ Y^(k)} exp((α 1(y ∉ ȳ) + Σ_{j ∈ ȳ} s_j / k) / τ) - τ log Σ_{ȳ ∋ y} exp(Σ_{j ∈ ȳ} s_j / (kτ))
+        L = τ log Σ_{ȳ ∈ Y^(k)} exp((α 1(y ∉ ȳ) + Σ_{j ∈ ȳ} s_j / k) / τ)
+          - τ log Σ_{ȳ ∋ y} exp(Σ_{j ∈ ȳ} s_j / (kτ))
 
-    k = 1, tau = 1, margin = 0 is cross-entropy. A score of -inf deletes its class. A score of +inf or NaN makes the
-    loss of its row NaN, as in cross-entropy. A label out of range raises IndexError on the CPU; on a GPU, where looking
-    at it would stall the device, the loss of its row is NaN.
+    Start with k as you are judged, tau = 1 and margin = 1. No derivative exceeds 1/k: with SGD take at least k times
+    the learning rate of cross-entropy and its weight decay divided by k; with Adam or AdamW keep both.
+
+    With k = 1, tau = 1 and margin = 0 this is cross-entropy. A score of -inf deletes its class. A score of +inf or NaN
+    makes the loss of its row NaN, as in cross-entropy. A label out of range raises IndexError on the CPU; on a GPU,
+    where looking at it would stall the device, the loss of its row is NaN.
 
     Args:
         scores: (N, C), (C,) or (N, C, d1, ...), any floating dtype; half precision is computed in float32.
-        labels: (N,), () or (N, d1, ...), integers in [0, C) or `ignore_index`; or probabilities of the classes, of the
-            shape of the scores (MixUp, CutMix): the loss is linear in them, Σ_y q_y L(s, y).
+        labels: (N,), () or (N, d1, ...), integers in [0, C) or `ignore_index`; or class probabilities q in the shape
+            of the scores (MixUp, CutMix), whose loss is Σ_y q_y L(s, y).
         k: size of the prediction, 1 <= k <= C - 1.
-        tau: temperature, positive; as it goes to zero the loss becomes `hard_topk_loss`. A tensor that requires a
-            gradient is learned: its derivative comes from a slower path.
+        tau: temperature, positive. As it goes to zero the loss becomes `hard_topk_loss`. If it is a tensor that
+            requires a gradient, it gets one, which takes a slower path.
         margin: the paper's α, at least zero.
         weight: (C,) weight of each class, as in cross-entropy ("mean" is the weighted mean).
-        ignore_index: a label whose samples do not count.
+        ignore_index: samples with this label do not count.
         reduction: "none", "mean" or "sum".
-        label_smoothing: share of the label's probability that is spread over all classes, as in cross-entropy. It and
-            probabilities need the loss of every label: O(n k log k) in float64, slower than one label per sample.
-        algorithm: "auto" and "pivot" are ours, exact and fast, "pivot" without Numba and Triton; "enumeration",
-            "summation", "divide_and_conquer" and "divide_and_conquer_autograd" are the paper's, for study.
-        series_order: p of the paper's approximate backward pass ("divide_and_conquer" only); max(1, round(k/5)).
+        label_smoothing: share of the label's probability that is spread over all classes, as in cross-entropy. Label
+            smoothing and class probabilities need the loss of every class, O(C k log k) in float64, which is slower.
+        algorithm: "auto" and "pivot" are the pivot algorithm, accurate to rounding; "auto" takes the kernels of Numba
+            or Triton where they are installed, "pivot" takes plain torch. "enumeration", "summation",
+            "divide_and_conquer" and "divide_and_conquer_autograd" are the paper's algorithms, for study.
+        series_order: p of the paper's approximate backward pass ("divide_and_conquer" only); by default
+            max(1, round(k/5)).
 
     Returns:
         The loss: a scalar, or the shape of integer labels with reduction "none".
@@ -86,8 +92,8 @@ def hard_topk_loss(
 ) -> Tensor:
     """The top-k hinge loss l_k, eq. (8): max(α + (s_[k] - s_y) / k, 0), where s_[k] is taken over the other classes.
 
-    At most two of its derivatives are non-zero. Arguments as in `smooth_topk_loss`. A NaN makes the loss of its row
-    NaN; the loss is zero where fewer than k other classes exist.
+    At most two of its derivatives are non-zero. The arguments are those of `smooth_topk_loss`. A NaN makes the loss of
+    its row NaN. The loss is zero where fewer than k other classes exist.
 
     Example:
         >>> hard_topk_loss(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([2]), k=2)
@@ -100,7 +106,7 @@ def hard_topk_loss(
 
 
 class SmoothTopKLoss(nn.Module):
-    """`smooth_topk_loss` as a module: hyper-parameters only, no tensors but an optional class weight.
+    """`smooth_topk_loss` as a module. It holds hyper-parameters and, if given, a class weight.
 
     With tau=nn.Parameter(torch.tensor(1.0)) the temperature is learned.
     """

@@ -24,8 +24,8 @@ REPLACED, REPLACEMENT, SUBSET, HELD_OUT = range(4)
 def corrupt_within_superclass(labels, noise_level: float, *, groups, seed: int):
     """With probability `noise_level`, replace a label by one drawn uniformly from its group (section 5.1).
 
-    The new label may be the old one. For one seed the noise is nested: what is replaced at a level is replaced, by the
-    same label, at every higher level.
+    The new label may be the old one. For one seed the noise is nested: a label that is replaced at one level is
+    replaced by the same label at every higher level.
 
     Args:
         labels: (N,) integers, array or tensor.
@@ -40,6 +40,8 @@ def corrupt_within_superclass(labels, noise_level: float, *, groups, seed: int):
         >>> labels = torch.tensor([0, 1, 2, 3, 4, 5])
         >>> corrupt_within_superclass(labels, 1.0, groups=(0, 0, 0, 1, 1, 1), seed=0)
         tensor([2, 1, 1, 5, 3, 4])
+
+    Explained in notebooks/09_noisy_labels_study.
     """
     if not 0 <= noise_level <= 1:
         raise ValueError(f"noise_level must be between 0 and 1, got {noise_level!r}.")
@@ -64,8 +66,8 @@ def balanced_subset(labels, fraction_or_count: float | int, *, seed: int):
 
     Args:
         labels: (N,) integers, array or tensor.
-        fraction_or_count: a float in (0, 1], or an integer, the number of samples: a multiple of the number of classes.
-            The fraction 1.0 is everything, in the classes' own proportions, as in the paper.
+        fraction_or_count: a float in (0, 1], or an integer, the number of samples, which must be a multiple of the
+            number of classes. The fraction 1.0 takes every sample, balanced or not, as in the paper.
         seed: any integer.
 
     Returns:
@@ -74,6 +76,8 @@ def balanced_subset(labels, fraction_or_count: float | int, *, seed: int):
     Example:
         >>> balanced_subset(torch.tensor([0, 1, 0, 1, 0, 1, 0, 1]), 0.5, seed=0)
         tensor([0, 2, 3, 7])
+
+    Explained in notebooks/10_small_data_study.
     """
     values = _integers(labels, "labels")
     if isinstance(fraction_or_count, float) and fraction_or_count == 1.0:

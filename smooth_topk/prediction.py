@@ -22,8 +22,8 @@ from .symmetric_polynomials.pivot import marginals
 def topk_error(scores: Tensor, labels: Tensor, k: int = 5) -> Tensor:
     """Share of the samples whose label is not among the k largest scores, the mean of Λ_k = 1(s_[k] > s_y), eq. (5).
 
-    A label that ties with the k-th largest score is in. A NaN score counts as the largest, and a label with a NaN
-    score is out.
+    A label that ties with the k-th largest score counts as correct. A NaN score counts as the largest, and a label
+    with a NaN score counts as an error.
 
     Args:
         scores: (N, C), or (C,) for one sample.
@@ -38,6 +38,8 @@ def topk_error(scores: Tensor, labels: Tensor, k: int = 5) -> Tensor:
         >>> scores = torch.tensor([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0]])
         >>> topk_error(scores, torch.tensor([1, 2]), k=2)
         tensor(0.5000)
+
+    Explained in notebooks/01_topk_error_and_hard_loss.
     """
     k = _checked_k(scores, k)
     _check_labels(scores, labels)
@@ -69,7 +71,7 @@ def topk_probabilities(
     Args:
         scores: (..., C), any floating dtype; a score of -inf deletes its class.
         k: size of the prediction, 1 <= k <= C.
-        tau: None takes x = scores, as the paper; a temperature takes x = scores / (k tau), the weights of the loss.
+        tau: with None, x = scores, as in the paper; with a temperature, x = scores / (k tau), as in the loss.
         crops: a dimension of `scores` that holds crops of one image; the probabilities are averaged over it.
         normalize: divide by k.
 
@@ -81,6 +83,8 @@ def topk_probabilities(
         >>> import torch
         >>> topk_probabilities(torch.tensor([1.0, 1.0, 2.0]).log(), k=2)  # the pairs weigh 1, 2 and 2 of 5
         tensor([0.6000, 0.6000, 0.8000])
+
+    Explained in notebooks/11_topk_probabilities.
     """
     k = _checked_k(scores, k)
     scale = 1.0 if tau is None else exponent_scale(k, positive_number("tau", tau))

@@ -1,4 +1,4 @@
-"""Elementary symmetric polynomials σ_0..σ_k of e = exp(x), in logarithms; one algorithm a file (section 4).
+"""Elementary symmetric polynomials σ_0..σ_k of e = exp(x), in logarithms; one algorithm per file (section 4).
 
 Every algorithm is a function log_sigma(x, k) from (N, n) to (N, k + 1): x is log e, -inf deletes an element, k is the
 largest degree, and log σ_j is -inf where no subset of that size exists.
@@ -26,9 +26,10 @@ def log_symmetric_polynomials(x: Tensor, k: int, *, algorithm: str = "auto", ser
     Args:
         x: (..., n) logarithms of the elements; -inf deletes one. Half precision is computed in float32.
         k: largest degree, 1 <= k <= n.
-        algorithm: "auto" and "pivot" are ours, exact for any x; "enumeration", "summation", "divide_and_conquer" and
-            "divide_and_conquer_autograd" are the paper's, for study.
-        series_order: p of the paper's approximate backward pass ("divide_and_conquer" only); max(1, round(k/5)).
+        algorithm: "auto" and "pivot" are the pivot algorithm, accurate to rounding for any x; "enumeration",
+            "summation", "divide_and_conquer" and "divide_and_conquer_autograd" are the paper's, for study.
+        series_order: p of the paper's approximate backward pass ("divide_and_conquer" only); by default
+            max(1, round(k/5)).
 
     Returns:
         (..., k + 1) in the dtype of x; -inf where every product of j elements is zero.

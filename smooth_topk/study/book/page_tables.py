@@ -33,17 +33,18 @@ def with_cells_marked(html: str) -> str:
 
 def _marked_table(table: str) -> str:
     rows = [list(CELL.finditer(row)) for row in ROW.findall(table)]
-    spanned = any(re.search(r"\b(col|row)span=", cell["attributes"]) for row in rows for cell in row)
-    columns = [] if spanned else _columns(rows)
+    columns = _columns([row for row in rows if not _spans_columns(row)])
     sentences = "sentences" in table[: table.index(">")]
 
     def marked_row(row: re.Match) -> str:
         cells = list(CELL.finditer(row[0]))
         is_heading = all(cell["tag"] == "th" for cell in cells)
-        places = iter(range(len(cells)))
+        places = iter(reversed(range(len(cells))))
+        above_several = _spans_columns(cells)
 
         def marked_cell(cell: re.Match) -> str:
-            name, numbers = columns[place] if (place := next(places)) < len(columns) else ("", False)
+            place = next(places)
+            name, numbers = columns[place] if place < len(columns) and not above_several else ("", False)
             attributes = cell["attributes"]
             if sentences:
                 attributes += f' data-label="{escape(name)}"' if name and cell["tag"] == "td" else ""
@@ -60,14 +61,18 @@ def _marked_table(table: str) -> str:
     return ROW.sub(marked_row, table)
 
 
+def _spans_columns(row: list[re.Match]) -> bool:
+    return any(re.search(r'\bcolspan="(?!1")', cell["attributes"]) for cell in row)
+
+
 def _columns(rows: list[list[re.Match]]) -> list[tuple[str, bool]]:
-    """The name of every column, and whether it holds numbers."""
+    """The name of every column, and whether it holds numbers, from the right: rows may miss cells at their left."""
     headings = [row for row in rows if all(cell["tag"] == "th" for cell in row)]
     body = [row for row in rows if row not in headings]
     columns = []
     for place in range(max((len(row) for row in rows), default=0)):
-        names = [text(row[place]) for row in headings if place < len(row)]
-        cells = [text(row[place]) for row in body if place < len(row)]
+        names = [text(row[-1 - place]) for row in headings if place < len(row)]
+        cells = [text(row[-1 - place]) for row in body if place < len(row) and row[-1 - place]["tag"] == "td"]
         columns.append((next(filter(None, reversed(names)), ""), is_numbers(cells)))
     return columns
 

@@ -27,18 +27,20 @@ TIMES = ["algorithm", "direction", "n", "seconds"]
 STABILITY = ["algorithm", "dtype", "tau", "stable"]
 OPENING = """# Results
 
-The paper's numbers stand beside ours. **Every number comes from a CSV file** in `book/results`: the paper's from
-`paper/`, ours with machine, versions and date. Ours come from three scales, and each number says which one:
+This page puts the paper's numbers beside ours. **Every number comes from a CSV file** in `book/results`: the paper's
+from `paper/`, ours with machine, versions and date. Ours come from three scales, and each number says from which:
 
 - **features**: a small head on built-in features of CIFAR-100, mostly five seeds (profile `quick`);
 - **images**: a network of 160 thousand parameters on CIFAR-100, one or two seeds (profile `laptop`);
-- **the paper's own setting** (profile `paper`), which was not run by us.
+- **the paper's own setting** (profile `paper`), which we did not run.
 
 ```{{figure}} _static/pictures/claims.svg
 :alt: One line per claim: a hollow dot for the paper's number, a filled dot with an interval for ours.
+:class: wide
 
-Claims of the paper that are a difference in points: the paper's number hollow, ours filled, with the 95 % interval over
-seeds. Features and images have markers of their own.
+The claims of the paper that are one difference in points. The paper's number is hollow; ours is filled, with its 95 %
+interval over seeds, a circle for features and a triangle for images. Where the line crosses zero, our runs do not tell
+the two losses (or margins) apart.
 ```
 
 {claims}
@@ -53,7 +55,7 @@ Accuracies are top-5 in percent, differences in points, means over seeds; a rang
 scripts/study.sh --profile paper` runs them in about {hours} hours on one GPU of the paper's kind;
 [Run it on a GPU server](gpu_server) says how this is estimated.
 """
-COMMENTED = "[Paper versus ours](chapters/14_paper_versus_ours) comments on each table.\n"
+COMMENTED = "\n[Paper versus ours](chapters/14_paper_versus_ours) comments on each table.\n"
 SCALES = {"quick": "features", "laptop": "images", "paper": "the paper's own setting"}
 
 
@@ -154,7 +156,7 @@ def _origin(scale: str, part: pd.DataFrame) -> str:
     if "dataset" not in part:
         return f"Ours: {where}."
     first = part.iloc[0]
-    rates = ", ".join(f"{rate:g}" for rate in sorted(set(part["learning_rate"])))
+    rates = " or ".join(f"{rate:g}" for rate in sorted(set(part["learning_rate"])))
     size = f"{network_name(first['model'])}, batch {first['batch_size']}, rate {rates}"
     return f"**Ours on {scale}**: {tables.setting_name(part)}, {size}; {where}."
 

@@ -10,6 +10,7 @@ from pandas.io.formats.style import Styler
 from smooth_topk.study.tables.cells import NOT_IN_PAPER, NOT_RUN
 
 LOSS = re.compile(r"\b([Ll])_(?:\{([^}]*)\}|(\d+))")
+NUMBER = re.compile(r"[-−+]?\d")
 SENTENCE = 60  # characters
 GREY = "color: #8a8a8a; font-style: italic"
 OURS_NOT_RUN = f"Ours: {NOT_RUN}."
@@ -43,7 +44,14 @@ def show(table: pd.DataFrame) -> Styler | NotRun:
         styled = styled.format_index(typeset, axis=axis, level=list(range(index.nlevels)))
     if has_sentences(table):
         return styled.set_table_attributes('class="sentences"').map(_grey)
-    return styled.set_properties(**{"text-align": "right"}).map(_grey)
+    numbers = [any(NUMBER.match(str(cell)) for cell in table.iloc[:, place]) for place in range(table.shape[1])]
+    right = {"text-align": "right"}
+    styled = styled.set_properties(subset=(slice(None), table.columns[numbers]), **right).map(_grey)
+    return styled.apply_index(
+        lambda names: ["text-align: right" if number else "text-align: left" for number in numbers],
+        axis="columns",
+        level=table.columns.nlevels - 1,
+    )
 
 
 def nothing_run(table: pd.DataFrame) -> bool:

@@ -47,10 +47,17 @@ def test_a_column_of_numbers_is_marked_with_its_heading():
     assert marked(show(table).to_html()) == [("th", "top-5"), ("td", "75.2 (0.3)")]
 
 
-def test_headings_over_several_columns_are_left_alone():
+def test_headings_over_several_columns_are_left_alone_and_those_below_them_are_marked():
     columns = pd.MultiIndex.from_product([["ours", "paper"], ["top-1", "top-5"]])
     html = pd.DataFrame([[1.0, 2.0, 3.0, 4.0]], columns=columns).to_html()
-    assert [tag for tag, _ in marked(html)] == ["td"] * 4
+    assert marked(html)[:4] == [("th", name) for name in ["top-1", "top-5"] * 2]
+    assert [tag for tag, _ in marked(html)[4:]] == ["td"] * 4
+
+
+def test_a_row_whose_name_stands_above_it_keeps_its_columns():
+    index = pd.MultiIndex.from_product([["features"], ["CE", "smooth"]])
+    table = pd.DataFrame({"network": ["head", "small"], "rate": ["0.1", "3.2"]}, index=index)
+    assert marked(table.to_html()) == [("th", "rate"), ("td", "0.1"), ("td", "3.2")]
 
 
 def test_the_text_around_tables_and_other_classes_stay():
