@@ -96,7 +96,7 @@ def _forward(scores: Tensor, labels: Tensor, weight: Tensor | None, settings: Se
     rows = len(scores)
     scores, labels = scores.contiguous(), labels.contiguous()
     loss = scores.new_empty(rows if settings.reduction == "none" else ())
-    state = torch.empty(rows * (3 * settings.k + 5) + 1, dtype=torch.float64)
+    state = torch.empty(rows * (3 * settings.k + 5) + 1, dtype=torch.float64, device="cpu")  # whatever the default is
     kernels, task = _task(scores, state, settings)
     task.labels, task.loss = labels.data_ptr(), loss.data_ptr()
     if weight is not None:
@@ -118,7 +118,7 @@ def _backward(scores: Tensor, state: Tensor, grad: Tensor, settings: Settings) -
         or grad.dtype != scores.dtype
         or (grad.dim() and not grad.is_contiguous())
     ):
-        grad = torch.empty(grad.shape, dtype=scores.dtype).copy_(grad)
+        grad = torch.empty(grad.shape, dtype=scores.dtype, device="cpu").copy_(grad)
     kernels, task = _task(scores, state, settings)
     task.grad, task.grad_stride, task.gradient = grad.data_ptr(), int(grad.numel() > 1), gradient.data_ptr()
     in_parallel(kernels.backward, ctypes.byref(task), _threads(scores))

@@ -286,7 +286,11 @@ def _constructed_trials(rates: Sequence[float], decays: Sequence[float]) -> tupl
 
 
 # By name: the best rate and decay of the search, by validation top-5.
-MANY_CHOSEN: dict[str, tuple[float, float]] = {"CE": (0.05, 1e-4), "L_{5,1}": (1.6, 1.25e-5), "L_{5,0.1}": (0.8, 1.25e-5)}
+MANY_CHOSEN: dict[str, tuple[float, float]] = {
+    "CE": (0.05, 1e-4),
+    "L_{5,1}": (1.6, 1.25e-5),
+    "L_{5,0.1}": (0.8, 1.25e-5),
+}
 
 
 def many_classes(seeds: Sequence[int] = (0, 1, 2)) -> tuple[RunConfig, ...]:
