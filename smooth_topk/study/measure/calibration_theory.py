@@ -76,15 +76,15 @@ KNOWN: dict[str, Known] = {
     ),
     "topk_hinge_alpha": Known("no", "previous hinges are not calibrated (Yang and Koyejo 2020)"),
     "topk_hinge_beta": Known("no", "previous hinges are not calibrated (Yang and Koyejo 2020)"),
-    "topk_entropy": Known("yes", "convex, differentiable, symmetric: by swap and tie above"),
+    "topk_entropy": Known("yes", "convex, differentiable, symmetric: a swap or a tie is no minimum"),
     "truncated_topk_entropy": Known("yes", "Lapin et al. (2016)"),
     "topk_transition": Known("open", "we know of no statement"),
     "difftopk": Known("open", "we know of no statement; it does not treat all classes alike"),
     "noised_topk": Known(
         "no",
-        "yes without noise (Yang and Koyejo 2020); with much noise k + 1 classes that tie pay nothing, shown above",
+        "yes without noise (Yang and Koyejo 2020); with much noise k + 1 classes that tie pay nothing",
     ),
-    "smooth_topk": Known("yes", "for every τ > 0 and margin: a function of the top-k marginals, shown above"),
+    "smooth_topk": Known("yes", "for every τ > 0 and margin: a falling function of the top-k marginal"),
 }
 
 
