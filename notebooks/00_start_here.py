@@ -42,12 +42,16 @@ notebook.start(profile)
 # ## The loss in one picture
 #
 # A classifier gives every class a score. Suppose that there are five classes, that class 2 is the true one, and that
-# the answer may name $k = 2$ of them. There are ten possible answers, the ten pairs of classes. Each pair gets a weight
-# from the mean $m$ of its two scores: $\exp(m/\tau)$. A pair without the true class is also multiplied by
-# $\exp(\alpha/\tau)$, where $\alpha$ is the margin.
+# the answer may name $k = 2$ of them. There are ten possible answers, the ten pairs of classes. An answer is right if
+# it contains the true class.
 #
-# The smooth top-$k$ loss is $-\tau \log$ of the share of the weight that lies on pairs with the true class. The loss is
-# small when nearly all of the weight is on answers that are right.
+# Each pair gets a weight. A pair with high scores weighs more: its weight is $\exp(m/\tau)$, where $m$ is the mean of
+# its two scores. The number $\tau > 0$ is the *temperature*, which you choose: the smaller $\tau$ is, the more of the
+# weight goes to the best pair. A pair that is wrong gets the additional factor $\exp(\alpha/\tau)$, where $\alpha$ is
+# the *margin*, which you choose too.
+#
+# The smooth top-$k$ loss is $-\tau \log$ of the share of the weight that lies on right pairs. The loss is small when
+# nearly all of the weight is on answers that are right.
 #
 # **Figure.** The ten pairs of five classes and their shares of the weight. The loss is $-\tau \log$ of the blue share.
 
@@ -65,7 +69,7 @@ assert math.isclose(-tau * math.log(blue_share), package, rel_tol=1e-6)
 # %% [markdown]
 # ## The loss in three lines
 #
-# With 100 classes and $k = 5$ there are 75 million answers. The package computes their sum without listing them. The
+# With 100 classes and $k = 5$ there are 75 million answers. The package sums their weights without listing them. The
 # function is called like cross-entropy:
 
 # %%
@@ -80,9 +84,10 @@ print(f"loss {loss.item():.4f}")
 print(f"derivatives that are not zero: {(scores.grad != 0).float().mean():.0%}")
 
 # %% [markdown]
-# The smooth loss has two well-known relatives. With $k = 1$, $\tau = 1$ and no margin it *is* cross-entropy. As $\tau$
-# goes to zero it becomes the hard top-$k$ loss, a hinge. The hard loss has at most two non-zero derivatives per sample,
-# and [chapter 1](01_topk_error_and_hard_loss.ipynb) shows a network that learns slowly from it.
+# The smooth loss has two well-known relatives. With $k = 1$, $\tau = 1$ and no margin the smooth loss *is*
+# cross-entropy. As $\tau$ goes to zero the smooth loss becomes the hard top-$k$ loss, a hinge. The hard loss has at
+# most two non-zero derivatives per sample, and [chapter 1](01_topk_error_and_hard_loss.ipynb) shows a network that
+# learns slowly from it.
 
 # %%
 # With k = 1, τ = 1 and no margin the loss is cross-entropy; at τ = 0.0001 it is the
@@ -99,8 +104,8 @@ assert (derivatives != 0).sum(dim=1).max() <= 2
 # %% [markdown]
 # Now let the score of the true class of one sample grow, while the other 99 scores stay as they are.
 #
-# **Figure.** Three losses of one sample. The hard loss has a corner and is zero beyond it. The smooth loss bends over a
-# range of scores as wide as a few $k\tau$ and reaches zero only in the limit, like cross-entropy.
+# **Figure.** Three losses of one sample. The hard loss has a corner and is zero to the right of it. The smooth loss
+# bends over a range of scores that is several $k\tau$ wide. Like cross-entropy, it tends to zero and never reaches it.
 
 # %%
 others = scores.detach()[0, 1:]
@@ -108,7 +113,8 @@ curves = measure.loss_curve_table(others, k=k, taus=[tau], margin=margin)
 ax = figures.loss_curves(curves)
 
 # %% [markdown]
-# Move $\tau$, $k$ and the margin. What happens to the smooth loss when $\tau$ is small, and what when it is large?
+# Move $\tau$, $k$ and the margin. What happens to the smooth loss when $\tau$ is small, and what happens when $\tau$ is
+# large?
 #
 # **Figure.** The same losses for the values of the controls.
 
@@ -132,7 +138,7 @@ controls.explore(
 # | [3 · From subsets to polynomials](03_subsets_to_polynomials.ipynb) | How does a sum over $\binom{n}{k}$ sets become $kn$ operations? |
 # | [4 · Staying in log space](04_staying_in_log_space.ipynb) | When do the numbers overflow, and what do logarithms cost? |
 # | [5 · The backward pass](05_backward_pass.ipynb) | When do the derivatives break, and what does the paper do then? |
-# | [6 · Pivot](06_pivot.ipynb) | Can the loss be accurate in float32 without logarithms and without an approximation? |
+# | [6 · Pivot](06_pivot.ipynb) | Can the loss be accurate to rounding in float32, without logarithms and without an approximation? |
 # | [7 · Speed](07_speed.ipynb) | What does the loss cost? |
 # | [8 · Temperature](08_temperature_study.ipynb) | Which $\tau$ trains a network? |
 # | [9 · Noisy labels](09_noisy_labels_study.ipynb) | Does the loss resist wrong labels better than cross-entropy? |
@@ -141,6 +147,7 @@ controls.explore(
 # | [12 · Margin](12_margin_study.ipynb) | Does the margin matter? |
 # | [13 · Use it in your project](13_use_it_in_your_project.ipynb) | Which settings come first, and when is cross-entropy better? |
 # | [14 · Paper versus ours](14_paper_versus_ours.ipynb) | Which numbers of the paper come out here, which do not, and which were not run? |
+# | [15 · The family](15_the_family.ipynb) | Of all the losses for the top-$k$ error, which one should you use, and when? |
 #
 # Chapters 1, 2, 9 and 13 are enough if you are in a hurry. Chapters 3 to 7 are about the algorithms. The
 # [errata](../book/errata.md) list what is wrong in the printed paper, and the [notation](../book/notation.md) page
@@ -155,7 +162,8 @@ notebook.check_environment()
 # %% [markdown]
 # ## How to run it again
 #
-# Run these commands in a terminal, in the project's folder. A command that was stopped goes on where it stopped.
+# Run these commands in a terminal, in the project's folder. If you stop a command and start it again, it goes on where
+# it stopped.
 #
 # | profile | command | data | time |
 # |---|---|---|---|
@@ -170,29 +178,29 @@ notebook.check_environment()
 # %% [markdown]
 # ## What we saw
 #
-# - The smooth top-$k$ loss is $-\tau \log$ of the share of all answers, weighted by their scores, that contain the true
-#   class.
-# - It is called like cross-entropy and contains cross-entropy as a special case.
-# - Its gradient reaches every class. The gradient of the hard loss reaches two.
+# - Every possible answer of $k$ classes has a weight. The smooth top-$k$ loss is $-\tau \log$ of the share of the
+#   weight that lies on answers with the true class.
+# - The smooth loss is called like cross-entropy and contains cross-entropy as a special case.
+# - The gradient of the smooth loss reaches every class. The gradient of the hard loss reaches at most two.
 #
 # ## Questions
 #
 # 1. The true class is among the five largest scores. Why can the loss still be positive?
-# 2. Cross-entropy is zero only for an infinite score. From which score of the true class on is the hard loss zero?
+# 2. Cross-entropy is zero only for an infinite score. How large must the true score be for the hard loss to be zero?
 
 # %% [markdown]
 # <details><summary>Answer 1</summary>
 #
-# The hard loss asks for more than being among the five. The true score has to exceed the $k$-th largest of the *other*
-# scores by $k\alpha$. The smooth loss is positive for all finite scores, because the answers without the true class
-# always have some weight.
+# The hard loss asks for more than a place among the five. It is zero only if the true score exceeds the $k$-th largest
+# of the *other* scores by $k\alpha$. The smooth loss is positive for all finite scores, because the answers without the
+# true class always have some weight.
 #
 # </details>
 #
 # <details><summary>Answer 2</summary>
 #
-# From the $k$-th largest score of the other classes plus $k\alpha$ on. With $k = 5$ and $\alpha = 1$ the true class has
-# to be five units ahead of the fifth best of its rivals.
+# At least the $k$-th largest score of the other classes plus $k\alpha$. With $k = 5$ and $\alpha = 1$ the true class
+# has to be five units ahead of the fifth best of its rivals.
 #
 # </details>
 

@@ -15,7 +15,7 @@
 # error of that answer directly?
 #
 # **You will** look at labels that nobody can tell apart, measure the top-$k$ error, build the hard top-$k$ loss, find
-# that it moves two scores at a time, and watch a network learn slowly from it.
+# that its gradient moves only two scores at a time, and watch a network learn slowly from it.
 #
 # **Paper.** Sections 1 and 3.1 to 3.3, eq. (4) to (8); Proposition 1 of appendix A.
 #
@@ -64,8 +64,9 @@ images = synthetic.draw_images(chosen.repeat_interleave(8), random).unflatten(0,
 ax = figures.class_pictures(images, classes)
 
 # %% [markdown]
-# Nobody could, not even with an instrument that measures the hue exactly. The best possible answer names the class with
-# the nearest hue. How often is that answer wrong? We draw 100,000 hues and count.
+# Nobody could, not even with an instrument that measures the hue exactly, because one hue can come from two classes.
+# The best possible answer names the class whose own hue is nearest. How often is that answer wrong? We draw 100,000
+# hues and count.
 
 # %%
 centres = torch.tensor([float(hue) for hue in synthetic.HUES.values()])
@@ -78,9 +79,9 @@ errors = ", ".join(f"top-{size} {error:.1%}" for size, error in best.items())
 print(f"lowest error possible: {errors}")
 
 # %% [markdown]
-# No network can push its top-1 error below 14.7 %, however long it trains. A network that goes on fitting the labels
-# beyond that point learns noise. The top-2 error can fall to 0.5 %, and the top-5 error to zero, because shape and
-# pattern name the superclass.
+# No network can push its top-1 error below 14.7 % on new pictures, however long it trains. A network that goes on
+# fitting its training labels beyond that point learns noise. With two guesses the error can fall to 0.5 %. With five
+# guesses it can fall to zero: shape and pattern name the superclass, and the answer lists all of its five classes.
 
 # %%
 # The top-1 error has a floor above 10 %, the top-5 error has none.
@@ -119,8 +120,8 @@ assert topk_error(scores, y, 3) == 0
 # %% [markdown]
 # The error of a data set is the mean of $\Lambda_k$ over its samples.
 #
-# **Figure.** The lowest possible error of the five hues against the size of the answer. The second guess repairs nearly
-# everything.
+# **Figure.** The lowest possible error of the five hues against the size of the answer. The second guess removes nearly
+# all errors.
 
 # %%
 by_size = measure.error_by_k_table(-distances, drawn, ks=range(1, 6))
@@ -129,17 +130,21 @@ ax = figures.error_by_k(by_size)
 # %% [markdown]
 # ## A surrogate: the hard loss
 #
-# The error $\Lambda_k$ is a step. Its derivative is zero wherever it has one, so gradient descent cannot use it. Eq.
-# (6) replaces the step by a hinge. With $\mathbf{s}_{\setminus y}$ for the scores of the other classes,
+# The error $\Lambda_k$ is a step: as the true score rises, the error jumps from one to zero and is flat elsewhere. Its
+# derivative is zero wherever it has one, so gradient descent cannot use it. A *surrogate* is a loss that stands in for
+# the error and has a slope. The surrogate of the paper is a hinge. It is zero when the true score exceeds the $k$-th
+# largest of the other scores by a margin, and it grows linearly as the true score falls. In eq. (6) the margin is 1:
 #
-# $$l_k(\mathbf{s}, y) = \max\{(\mathbf{s}_{\setminus y} + \mathbf{1})_{[k]} - s_y,\; 0\}.$$
+# $$l_k(\mathbf{s}, y) = \max\{(\mathbf{s}_{\setminus y} + \mathbf{1})_{[k]} - s_y,\; 0\},$$
 #
-# The hinge is zero when the true score exceeds the $k$-th largest of the other scores by the margin. Eq. (8) divides
-# the scores by $k$, and the package does so too:
+# where $\mathbf{s}_{\setminus y}$ are the scores without that of the true class, and the vector of ones
+# $\mathbf{1}$ adds the margin to each of them. Eq. (8) divides the scores by $k$ and leaves the margin as it is. The
+# package does the same, with a margin $\alpha \ge 0$ that you choose:
 #
-# $$l_k(\mathbf{s}, y) = \max\{\alpha + (s_{\setminus y, [k]} - s_y)/k,\; 0\}.$$
+# $$l_k(\mathbf{s}, y) = \max\{\alpha + (s_{\setminus y, [k]} - s_y)/k,\; 0\},$$
 #
-# The two forms differ only in scale: eq. (8) is eq. (6) with the margin $k\alpha$, divided by $k$.
+# where $s_{\setminus y, [k]}$ is the $k$-th largest of the other scores. The two forms differ only in scale: eq. (8) is
+# eq. (6) with the margin $k\alpha$ in place of 1, divided by $k$.
 
 # %%
 others = torch.cat([scores[:label], scores[label + 1 :]])
@@ -152,8 +157,8 @@ assert torch.isclose(equation_8, equation_6 / k)
 # %% [markdown]
 # Let the true score move from left to right while the other scores stay.
 #
-# **Figure.** The top-$k$ error is a step, and the hard loss lies above it. The loss is still positive to the right of
-# the step: a right answer is not enough, the true class has to be ahead by $k\alpha$.
+# **Figure.** The top-$k$ error is a step, and the hard loss lies above it. The loss is still positive just to the right
+# of the step: a right answer is not enough, because the true class has to be ahead by $k\alpha$.
 
 # %%
 options = {"taus": [], "cross_entropy": False, "error": True}
@@ -182,15 +187,23 @@ controls.explore(
 # %% [markdown]
 # ## Proposition 1: a difference of two maxima
 #
-# The hard loss compares two scores. The same number comes from comparing two *answers*. Add the scores of the $k - 1$
-# largest other classes to both sides: on one side stands the best answer without $y$, on the other side the best answer
-# with $y$. An answer without $y$ gets the margin as a bonus. So
+# The hard loss compares two scores. The same number comes from comparing two *answers*, that is, two sets of $k$
+# classes. Let the value of an answer be the mean of its scores.
+#
+# - The best answer without $y$ consists of the $k$ largest other classes.
+# - The best answer with $y$ consists of $y$ and the $k - 1$ largest other classes.
+#
+# The two answers share $k - 1$ classes. So their values differ by $(s_{\setminus y,[k]} - s_y)/k$, which is the
+# difference in eq. (8). Give every answer without $y$ the margin $\alpha$ as a bonus, and let $A$ be the best value
+# without $y$, bonus included, and $B$ the best value with $y$. Then $l_k = \max\{A - B, 0\} = \max\{A, B\} - B$. The
+# maximum of $A$ and $B$ is the best value of *all* answers, so
 #
 # $$l_k(\mathbf{s}, y) = \max_{\bar{\mathbf{y}}} \Big\{\alpha\,\mathbb{1}(y \notin \bar{\mathbf{y}})
 #   + \frac1k \sum_{j \in \bar{\mathbf{y}}} s_j\Big\}
 #   - \max_{\bar{\mathbf{y}} \ni y} \Big\{\frac1k \sum_{j \in \bar{\mathbf{y}}} s_j\Big\},$$
 #
-# where $\bar{\mathbf{y}}$ runs over the sets of $k$ classes. With ten classes all sets can be listed.
+# where $\bar{\mathbf{y}}$ runs over the sets of $k$ classes, and $\mathbb{1}(\cdot)$ is 1 if the condition in the
+# brackets holds and 0 if not. With ten classes all sets can be listed.
 
 
 # %%
@@ -217,11 +230,12 @@ assert torch.allclose(hinge, torch.tensor(listed, dtype=torch.float64))
 #
 # Only two scores enter the hard loss: that of the true class and the $k$-th largest of the others. All other
 # derivatives are zero. A class just below the $k$-th place learns nothing from the sample, and neither does the class
-# in front.
+# with the largest score.
 #
-# **Figure.** The derivatives of one sample whose true class is *g* (hatched). The hard loss moves two classes, by $1/k$
-# each. The smooth loss of chapter 2 moves all of them: with $\tau = 0.1$ mostly those around the $k$-th place, with
-# $\tau = 1$ all about equally. Cross-entropy pushes the class in front most, whatever $k$ is.
+# **Figure.** The derivatives of one sample whose true class is *g* (hatched). The hard loss has two derivatives that
+# are not zero, $-1/k$ and $1/k$. The smooth loss of chapter 2 has no derivative that is zero: with $\tau = 0.1$ the
+# large ones belong to the classes around the $k$-th place, with $\tau = 1$ they are all about equal. Cross-entropy
+# pushes the class with the largest score down most, whatever $k$ is.
 
 # %%
 label = 6
@@ -262,8 +276,8 @@ controls.explore(
 # %% [markdown]
 # The same holds for a batch. The scores below are random, like those of a network that has not learned anything yet.
 #
-# **Figure.** The size of the derivatives of 40 samples (rows) for 100 classes (columns); white is exactly zero. The
-# hard loss has two derivatives per row. The smooth loss and cross-entropy have no white cell.
+# **Figure.** The size of the derivatives of 40 samples (rows) for 100 classes (columns). A derivative that is exactly
+# zero is left empty. The hard loss has two derivatives per row. The smooth loss and cross-entropy have no empty cell.
 
 # %%
 batch = torch.randn(40, 100, generator=random)
@@ -277,12 +291,12 @@ assert (found["hard"] != 0).sum(dim=1).max() <= 2
 assert (found[f"smooth, τ = {tau:g}"] != 0).all()
 
 # %% [markdown]
-# ## Training on it
+# ## Training with the hard loss
 #
 # Does the sparse gradient matter? A small network is trained three times on the same images, from the same first
-# weights, with the same order of batches. Only the loss and the rate differ. The smooth loss has the rate 1 and the
-# weight decay $2.5 \cdot 10^{-5}$ that section 5.2 of the paper uses for $\tau = 0.1$. A rate that suits one loss need
-# not suit another, so the hard loss is tried at rate 1 and at a tenth of it.
+# weights, with the same order of batches. Only the loss and the learning rate differ. The smooth loss has the rate 1
+# and the weight decay $2.5 \cdot 10^{-5}$ that section 5.2 of the paper uses for $\tau = 0.1$. A rate that suits one
+# loss need not suit another, so the hard loss is tried at rate 1 and at rate 0.1.
 
 # %%
 settings = {
@@ -308,13 +322,17 @@ runs = run_grid(
     list(configs.values()), results_folder=folder, runs_folder=folder, progress=False
 )
 run_names = dict(zip(runs["run_id"], configs, strict=True))
+
+# %%
+# All three runs have finished.
 assert (runs["status"] == "finished").all()
 
 # %% [markdown]
 # The accuracy below is that on the *training* set. The question is not whether the network generalises, but whether it
 # learns at all.
 #
-# **Figure.** Top-5 accuracy on the training set, epoch by epoch. The hard loss learns more slowly at both rates.
+# **Figure.** Top-5 accuracy on the training set, epoch by epoch. The network learns more slowly from the hard loss, at
+# both rates.
 
 # %%
 ax = figures.training_accuracy(read_epochs(folder), run_names)
@@ -327,36 +345,39 @@ for run_id, name in run_names.items():
 # %% [markdown]
 # When this text was written, the profile quick gave 51 % for the smooth loss, and 12 % and 28 % for the hard loss at
 # rates 1 and 0.1. The smaller rate helps the hard loss, so part of the gap at rate 1 comes from steps that are too
-# large. It does not close the gap. This is one seed, one small network and five epochs: it shows that the hard loss
-# learns slowly here, not that it never learns. (A smoke run trains for one epoch and shows nothing.)
+# large. The smaller rate does not close the gap. This is one seed, one small network and five epochs. It shows that
+# training with the hard loss is slow here, not that it always fails. (A smoke run trains for one epoch and shows
+# nothing.)
 
 # %%
-# Except in a smoke run, the smooth loss is ahead by half or more.
+# Except in a smoke run, the smooth loss has more than 1.5 times the accuracy of either.
 smooth_run, *hard_runs = run_names
 if profile != "smoke":
     assert all(last[smooth_run] > 1.5 * last[run] for run in hard_runs)
 
 # %% [markdown]
-# The paper trains a DenseNet 40-12 on CIFAR-100 for 300 epochs. In its Table 6 the hard loss, as $\tau = 0$, ends at 10
-# % on the training set, and $\tau = 0.1$ reaches 99.7 %. [Chapter 8](08_temperature_study.ipynb) repeats that study.
+# The paper trains a DenseNet 40-12 on CIFAR-100 for 300 epochs. Its Table 6 lists the hard loss as $\tau = 0$. There
+# the hard loss reaches a training accuracy of 10 %, and the smooth loss with $\tau = 0.1$ reaches 99.7 %.
+# [Chapter 8](08_temperature_study.ipynb) repeats that study.
 
 # %% tags=["hide-input"]
 paper = tables.paper_table(6)
 paper = paper[(paper["split"] == "train") & paper["tau"].isin([0, 0.1])]
-paper = paper.set_index("tau")["mean"].map("{:.2f}".format)
+paper = paper.set_index("tau")["mean"].map("{:.2f}".format).rename_axis("τ")
 tables.show(paper.to_frame("paper: training accuracy (%)"))
 
 # %% [markdown]
 # ## What we saw
 #
-# - Where labels cannot be told apart, the top-1 error has a floor, and the top-5 error need not have one.
-# - The hard loss lies above the top-$k$ error. It is a difference of two maxima over answers (Proposition 1).
+# - Where labels cannot be told apart, the top-1 error cannot fall to zero, while the top-5 error may.
+# - With $\alpha = 1$ the hard loss lies above the top-$k$ error. The hard loss is a difference of two maxima over
+#   answers (Proposition 1).
 # - The hard loss has at most two non-zero derivatives per sample, $-1/k$ and $1/k$.
 # - A small network learns more slowly from the hard loss than from the smooth loss, at both rates that we tried.
 #
 # ## Questions
 #
-# 1. The true class is first, ahead of all others by a wide margin. How many derivatives of the hard loss are not zero?
+# 1. The true score is far above all others. How many derivatives of the hard loss are not zero?
 # 2. Why does the hard loss never push the class with the largest score down when $k > 1$?
 # 3. With the hues of the first section, which $k$ would you choose, and what would you lose with a larger one?
 
@@ -370,17 +391,17 @@ tables.show(paper.to_frame("paper: training accuracy (%)"))
 #
 # <details><summary>Answer 2</summary>
 #
-# The loss contains the $k$-th largest of the other scores and the true score. For $k > 1$ the largest score is neither,
-# unless it belongs to the true class, which is pulled up. One class may be in front of the true class without harm, so
-# there is no reason to push it down.
+# The hard loss contains two scores: the $k$-th largest of the other scores, and the true score. For $k > 1$ the largest
+# of all scores is neither of them, unless it belongs to the true class, and the true class is pulled up. The idea
+# behind it: $k - 1$ classes may be in front of the true class without harm, so there is no reason to push them down.
 #
 # </details>
 #
 # <details><summary>Answer 3</summary>
 #
-# $k = 2$ already brings the lowest possible error from 14.7 % down to 0.5 %. A larger $k$ repairs little more. It gives
-# a user longer answers to choose from, and the loss no longer asks the network to tell hues apart that it could tell
-# apart.
+# $k = 2$ already brings the lowest possible error from 14.7 % down to 0.5 %, and a larger $k$ gains little more. The
+# price of a larger $k$ is a longer answer for the user to choose from. With $k = 5$ the loss does not even ask the
+# network to tell distant hues apart, which it could do.
 #
 # </details>
 

@@ -13,7 +13,7 @@
 #
 # **Question.** What does the temperature $\tau$ change in the top-$k$ loss, and what does it keep?
 #
-# **You will** build the smooth loss from its definition, find the hard loss and cross-entropy at its two ends, check
+# **You will** build the smooth loss from its definition, find the hard loss and cross-entropy as special cases, check
 # Propositions 2, 3 and 4, and see all three in one picture.
 #
 # **Paper.** Section 3.3, eq. (9); appendix A.2 to A.4.
@@ -53,8 +53,9 @@ rounding = 1e-9  # far above the rounding errors of float64, far below any loss
 # Take one sample, and let the score of its true class move. The hard loss of chapter 1 is a hinge with a corner. The
 # smooth loss rounds the corner off, and $\tau$ says how much.
 #
-# **Figure.** The hard loss and three smooth losses of one sample. A small $\tau$ follows the corner of the hard loss. A
-# large $\tau$ stays far above it. On the left all of them fall with the slope $-1/k$.
+# **Figure.** The hard loss and three smooth losses of one sample. With a small $\tau$ the smooth loss follows the
+# corner of the hard loss. With a large $\tau$ it stays far above the hard loss. Far to the left all four curves fall
+# with the slope $-1/k$.
 
 # %%
 taus = [0.1, 0.3, 1.0]
@@ -88,15 +89,18 @@ controls.explore(draw, tau=tau, k=k, margin=margin)
 # ## From a maximum to a sum
 #
 # Where does the rounded corner come from? Chapter 1 wrote the hard loss as a difference of two maxima over sets of $k$
-# classes. The maximum of some numbers is the limit of $\tau \log \sum \exp(\cdot/\tau)$ as $\tau \to 0$. Putting this
-# smooth maximum in place of both maxima gives eq. (9):
+# classes. A maximum has corners, because a small change of the scores can hand the first place to another set. There is
+# a smooth stand-in. For numbers $a_1, \dots, a_m$, the expression $\tau \log \sum_i \exp(a_i/\tau)$ is at least the
+# largest number and at most $\tau \log m$ more, and so it tends to the maximum as $\tau \to 0$. Putting this smooth
+# maximum in place of both maxima gives eq. (9):
 #
 # $$L_{k,\tau}(\mathbf{s}, y) =
 #   \tau \log \sum_{\bar{\mathbf{y}}} \exp\frac{\alpha\,\mathbb{1}(y \notin \bar{\mathbf{y}})
 #     + \frac1k\sum_{j \in \bar{\mathbf{y}}} s_j}{\tau}
 #   - \tau \log \sum_{\bar{\mathbf{y}} \ni y} \exp\frac{\sum_{j \in \bar{\mathbf{y}}} s_j}{k\tau}.$$
 #
-# With eight classes all sets can be listed, and the definition is a few lines of code.
+# As in chapter 1, $\bar{\mathbf{y}}$ runs over the sets of $k$ classes, and the second sum takes only the sets that
+# contain $y$. With eight classes all sets can be listed, and the definition is a few lines of code.
 
 
 # %%
@@ -122,17 +126,17 @@ for size in (1, 3, 5):
 # With 100 classes and $k = 5$ there would be 75 million sets. Chapters 3 to 6 show how to compute the sums without
 # them. This chapter only uses the result.
 #
-# ## One end: the hard loss
+# ## A small τ: the hard loss
 #
 # **Proposition 2.** As $\tau \to 0$, $L_{k,\tau}$ tends to $l_k$. The paper assumes that certain scores do not tie.
 # This assumption is not needed ([errata](../book/errata.md#conditions-that-are-not-needed)). For all scores
 #
 # $$-\tau \log k \;\le\; L_{k,\tau} - l_k \;\le\; \tau \log(n - k + 1),$$
 #
-# and the last section of this chapter derives both bounds from one picture.
+# and the section *All of it in one picture* below derives both bounds.
 #
 # **Figure.** The difference between smooth and hard loss for 60 samples, one thin line each. The lines stay between the
-# two bounds, and the bounds close on zero with $\tau$.
+# two bounds, and both bounds go to zero with $\tau$.
 
 # %%
 temperatures = torch.logspace(-3, 0, 25).tolist()
@@ -155,7 +159,7 @@ for value in (1.0, 0.1, 0.01, 0.001):
     assert abs(gap) <= value * math.log(classes - k + 1) + rounding
 
 # %% [markdown]
-# ## The other end: cross-entropy
+# ## One guess: cross-entropy
 #
 # With $k = 1$ a set is a single class. With $\tau = 1$ and no margin, eq. (9) is then the logarithm of the sum of all
 # exponentials minus the true score, which is cross-entropy.
@@ -168,8 +172,8 @@ print(f"largest difference over {samples} samples: {difference:.1e}")
 assert torch.allclose(plain, cross_entropy, rtol=1e-12)
 
 # %% [markdown]
-# With $k = 1$ and another $\tau$, the loss is $\tau$ times the cross-entropy of $\mathbf{s}/\tau$. So the smooth loss
-# generalises cross-entropy in three directions: more guesses, another temperature, and a margin.
+# With $k = 1$, no margin and another $\tau$, the loss is $\tau$ times the cross-entropy of $\mathbf{s}/\tau$. So the
+# smooth loss generalises cross-entropy in three directions: more guesses, another temperature, and a margin.
 
 # %%
 # With k = 1 and τ = 0.5 the loss is half the cross-entropy of twice the scores.
@@ -199,11 +203,12 @@ for name, values in found.items():
     assert (without_label > -rounding).all(), name
 
 # %% [markdown]
-# A class far in front is pushed little. It is in nearly every likely answer already, with one place more or less, so
-# pushing it down would change nothing. Cross-entropy, in chapter 1, pushes the class in front most.
-# [Chapter 6](06_pivot.ipynb) proves that no derivative off the label is ever zero or negative.
+# A class far in front is pushed down only a little. It is a member of nearly every answer that has weight, of the right
+# answers and of the wrong ones alike, so lowering its score would hardly change their shares. Cross-entropy, in chapter
+# 1, pushes the class in front most. [Chapter 6](06_pivot.ipynb) proves that the derivative of every class other than
+# the true one is positive.
 #
-# Move $\tau$, and watch the push gather at the $k$-th place.
+# Move $\tau$ towards zero, and watch the push gather at the $k$-th place.
 #
 # **Figure.** The derivatives of the hard and the smooth loss for the values of the controls.
 
@@ -228,8 +233,8 @@ controls.explore(
 #
 # **Proposition 3.** $L_{k,\tau} \ge l_k$ for all scores if and only if $k = 1$.
 #
-# For $k = 1$ the smooth loss is a log-sum-exp and the hard loss is its largest term, so the smooth loss can never be
-# smaller.
+# For $k = 1$ the second sum of eq. (9) has a single term, so only the first maximum is smoothed. A smooth maximum is
+# never below the maximum. Therefore the smooth loss is never below the hard loss.
 
 # %%
 options_1 = {"k": 1, "margin": margin, "reduction": "none"}
@@ -239,12 +244,14 @@ print(f"k = 1: the smooth loss is larger by {(smooth_1 - hard_1).min():.1e} or m
 assert (smooth_1 >= hard_1 - rounding).all()
 
 # %% [markdown]
-# For $k \ge 2$ the proof gives a counter-example. Let $k$ other classes tie, and let all further classes have the score
-# $-\infty$. Then only one set of $k$ classes is without $y$, but $k$ sets are with $y$, and the second sum of eq. (9)
-# counts all of them. The smooth loss is smaller than the hard loss by up to $\tau \log k$.
+# For $k \ge 2$ the second maximum is smoothed too, and it is subtracted. The proof gives a counter-example. Let $k$
+# other classes tie, and let all further classes have the score $-\infty$, which gives them no weight. Then a single set
+# of $k$ classes is without $y$, while $k$ sets contain $y$. These $k$ sets have equal values, so their smooth maximum
+# exceeds their maximum by $\tau \log k$. Where the hard loss is large, the smooth loss is smaller than the hard loss by
+# nearly this much.
 #
-# **Figure.** The difference in the counter-example, against the value of the hard loss. For $k = 2$ and $k = 5$ it
-# falls below zero and tends to $-\tau \log k$.
+# **Figure.** Smooth loss minus hard loss in the counter-example, against the value of the hard loss. For $k = 2$ and
+# $k = 5$ the difference falls below zero and tends to $-\tau \log k$.
 
 # %%
 examples = measure.counterexample_table([1, 2, 5], tau=tau)
@@ -278,14 +285,14 @@ controls.explore(draw, tau=tau, k=max(k, 2))
 # %% [markdown]
 # ## Always above the error, up to a factor
 #
-# A loss should be large where the answer is wrong.
+# A loss should be large where the answer is wrong, that is, where the top-$k$ error $\Lambda_k$ of chapter 1 is one.
 #
 # **Proposition 4.** With $\alpha = 1$, $L_{k,\tau} \ge (1 - \tau \log k)\,\Lambda_k$. The proof gives a tighter bound,
 # $\tau \log(1 + e^{1/\tau}/k)\,\Lambda_k$, which is positive for every $\tau$. The bound printed in the proposition is
 # informative only for $\tau < 1/\log k$, which is $\tau < 0.62$ for $k = 5$.
 #
-# **Figure.** The smooth loss of 300 samples against how far the true class is behind the $k$-th place. All errors, on
-# the right, lie above both bounds.
+# **Figure.** The smooth loss of 300 samples against the distance of the true class from the $k$-th place. Samples on
+# the right of zero are errors, and all of them lie above both bounds.
 
 # %%
 near = scores.clone()
@@ -307,7 +314,7 @@ for value in (0.01, 0.1, 0.3, 1.0, 10.0):
     assert (losses >= tighter * errors - rounding).all()
 
 # %% [markdown]
-# Move $\tau$ above $1/\log k$: the printed bound falls below zero, the tighter one does not.
+# Move $\tau$ above $1/\log k$. The printed bound falls below zero, and the tighter bound does not.
 #
 # **Figure.** The samples and both bounds for the values of the controls.
 
@@ -323,8 +330,9 @@ controls.explore(draw, tau=controls.tau_slider(0.3, minimum=0.01, maximum=10), k
 # %% [markdown]
 # ## What the margin does
 #
-# A set without the true class gets the bonus $\alpha$. The true score appears in every set with $y$, divided by $k$. So
-# a margin $\alpha$ has the same effect as lowering the true score by $k\alpha$.
+# A margin $\alpha$ has the same effect as lowering the true score by $k\alpha$. The margin raises every set without $y$
+# by $\alpha$. Lowering $s_y$ by $k\alpha$ lowers every set with $y$ by $\alpha$, because the true score enters with the
+# factor $1/k$. Either way the two kinds of sets move apart by $\alpha$, and the loss depends only on their difference.
 #
 # **Figure.** The smooth loss (blue) and the hard loss (thin) for three margins. A margin moves a curve to the right and
 # does not change its shape.
@@ -343,22 +351,24 @@ without_margin = smooth_topk_loss(lowered, labels, margin=0.0, **same)
 assert torch.allclose(with_margin, without_margin)
 
 # %% [markdown]
-# With margin 0 the hard loss is already zero at a tie. The smooth loss asks for more, because a tie leaves many sets
-# without $y$ in the sum. For the hard loss, margin and weight decay are interchangeable (Proposition 8,
-# [chapter 12](12_margin_study.ipynb)), so the paper keeps $\alpha = 1$ and tunes the decay.
+# With margin 0 the hard loss is already zero where the true score ties with the $k$-th largest of the others. The
+# smooth loss asks for more, because at such a tie many sets without $y$ still have weight. For the hard loss, margin
+# and weight decay are interchangeable (Proposition 8, [chapter 12](12_margin_study.ipynb)), so the paper keeps
+# $\alpha = 1$ and tunes the decay.
 #
 # ## All of it in one picture
 #
 # Let $h = \alpha + (s_{\setminus y,[k]} - s_y)/k$ be the *hard margin*, the number whose positive part is the hard
-# loss. Then the smooth loss is
+# loss. The function $\mathrm{softplus}(x) = \log(1 + e^x)$ is a hinge with a rounded corner: it is close to zero on the
+# left and close to $x$ on the right. The smooth loss is a softplus of the hard margin,
 #
 # $$L_{k,\tau} = \tau\,\mathrm{softplus}(h/\tau + c), \qquad -\log k \le c \le \log(n - k).$$
 #
-# The correction $c$ depends on the other scores and on $\tau$, but it is bounded whatever they are.
-# [Chapter 6](06_pivot.ipynb) derives this formula and computes with it.
+# The correction $c$ depends on the other scores and on $\tau$. It stays between the two bounds for all scores and all
+# $\tau$. [Chapter 6](06_pivot.ipynb) derives this formula and computes with it.
 #
 # **Figure.** Smooth losses of 300 samples against their hard margin $h$. Every sample lies in the band between the
-# least and the largest correction. The dotted hinge is the hard loss.
+# smallest and the largest possible correction. The dotted hinge is the hard loss.
 
 # %%
 least, largest = measure.correction_bounds(k, classes)
@@ -379,14 +389,17 @@ for value in (0.1, 0.3, 1.0, 10.0):
 # %% [markdown]
 # The two edges of the band give all three propositions.
 #
-# - **Proposition 2.** The band reaches from at most $\tau \log k$ below the hard loss to at most $\tau \log(n - k + 1)$
-#   above it. As $\tau \to 0$ it closes on the hard loss.
+# - **Proposition 2.** Softplus lies above the hinge, $\mathrm{softplus}(x) \ge \max(x, 0)$. So the lower edge is at
+#   least $\max(h - \tau \log k, 0)$, which is at most $\tau \log k$ below the hard loss $\max(h, 0)$. For the upper
+#   edge, $1 + (n - k)\,e^{h/\tau} \le (n - k + 1)\,e^{\max(h, 0)/\tau}$, so it is at most $\tau \log(n - k + 1)$ above
+#   the hard loss. As $\tau \to 0$ the band closes on the hard loss.
 # - **Proposition 3.** With $k = 1$ the lower edge is $\tau\,\mathrm{softplus}(h/\tau)$, which is above the hard loss.
 #   With $k \ge 2$ the lower edge is below the hard loss for large $h$, by up to $\tau \log k$.
-# - **Proposition 4.** An error means $h \ge \alpha$. There the lower edge is at least $\tau \log(1 + e^{\alpha/\tau}/k)
-#   \ge \alpha - \tau \log k$.
+# - **Proposition 4.** An error means that the true score is below the $k$-th largest of the others, so $h > \alpha$.
+#   There the lower edge is at least $\tau \log(1 + e^{\alpha/\tau}/k) \ge \alpha - \tau \log k$.
 #
-# Move the controls. With a large $\tau$ all samples gather on one curve inside the band. (Question 1 asks which.)
+# Move the controls. With a large $\tau$ all samples gather on one curve inside the band. (Question 1 asks which curve
+# it is.)
 #
 # **Figure.** Samples, band and hard loss for the values of the controls.
 
@@ -428,39 +441,43 @@ assert torch.isclose(at_start, listed)
 #
 # - The smooth loss replaces two maxima over sets by two sums. The temperature $\tau$ says how much the sets below the
 #   best one count.
-# - As $\tau \to 0$ it becomes the hard loss, even where scores tie. With $k = 1$, $\tau = 1$ and no margin it is
-#   cross-entropy.
-# - It lies above the hard loss for all scores only if $k = 1$. It always lies above the top-$k$ error, up to a factor
-#   that is positive for $\tau < 1/\log k$.
-# - It is a softplus of the hard margin with a bounded correction, and this formula gives all three bounds.
+# - As $\tau \to 0$ the smooth loss becomes the hard loss, even where scores tie. With $k = 1$, $\tau = 1$ and no margin
+#   it is cross-entropy.
+# - The smooth loss lies above the hard loss for all scores only if $k = 1$. For every $k$ it lies above a positive
+#   multiple of the top-$k$ error. The multiple printed in the paper is positive only for $\tau < 1/\log k$.
+# - The smooth loss is a softplus of the hard margin with a bounded correction. This formula gives all three
+#   propositions.
 #
 # ## Questions
 #
 # 1. All scores are equal. What is the correction $c$, and does it depend on $\tau$?
 # 2. The gradient reaches all classes for every $\tau > 0$. Why is it nevertheless called sparse for $\tau = 10^{-3}$?
-# 3. You double all scores. Which $\tau$ and which margin give twice the loss that you had?
+# 3. You double all scores. With which $\tau$ and which margin is the new loss exactly twice the old one?
 
 # %% [markdown]
 # <details><summary>Answer 1</summary>
 #
-# With equal scores all sets weigh the same, so only their numbers count. Of the $n - 1$ other classes,
-# $\binom{n-1}{k}$ sets have size $k$ and $\binom{n-1}{k-1}$ have size $k-1$. Their ratio is $(n-k)/k$, so
-# $c = \log\frac{n-k}{k}$. It does not depend on $\tau$. For $n = 100$ and $k = 5$ it is $\log 19 = 2.94$.
+# With equal scores all sets have equal means, so only the numbers of sets count. There are $\binom{n-1}{k}$ sets
+# without $y$ and $\binom{n-1}{k-1}$ sets with $y$. Their ratio is $(n-k)/k$, and a set without $y$ has the additional
+# factor $e^{\alpha/\tau} = e^{h/\tau}$. So $L_{k,\tau} = \tau \log\big(1 + \frac{n-k}{k} e^{h/\tau}\big)$, and
+# $c = \log\frac{n-k}{k}$. The correction does not depend on $\tau$. For $n = 100$ and $k = 5$ it is $\log 19 = 2.94$. A
+# large $\tau$ makes all scores count as nearly equal, and so all samples gather on the curve with this $c$.
 #
 # </details>
 #
 # <details><summary>Answer 2</summary>
 #
-# The derivative by class $i$ contains the weight $\exp((s_i - s_{[k]})/(k\tau))$. With $\tau = 10^{-3}$ and $k = 5$, a
-# class that is one unit below the $k$-th place has the factor $e^{-200}$. In float32 this is zero. The paper calls such
-# gradients numerically sparse.
+# The derivative of a class $i$ below the $k$-th place contains the factor $\exp((s_i - s_{[k]})/(k\tau))$. With $\tau =
+# 10^{-3}$ and $k = 5$, a class that is one unit below the $k$-th place has the factor $e^{-200}$. This number is
+# positive, but float32 rounds it to zero. The paper calls such gradients numerically sparse.
 #
 # </details>
 #
 # <details><summary>Answer 3</summary>
 #
-# Twice $\tau$ and twice the margin. Every exponent in eq. (9) is a sum of scores and margin, divided by $\tau$, so that
-# it stays as it was. The factor $\tau$ in front doubles the loss.
+# With twice the $\tau$ and twice the margin. Every exponent in eq. (9) is a sum of scores and margin, divided by
+# $\tau$. Scores, margin and $\tau$ are all doubled, so the exponents stay as they were. The factor $\tau$ in front of
+# the logarithms doubles the loss.
 #
 # </details>
 

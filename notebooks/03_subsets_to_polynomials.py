@@ -51,9 +51,9 @@ notebook.start(profile)
 # %% [markdown]
 # ## The sum, written out
 #
-# There are six classes, and class 2 is the true one. Eq. (9) has two sums. The first runs over all sets of $k$ classes,
-# and a set without the true class gets the margin $\alpha$ on top. The second runs over the sets that contain the true
-# class.
+# Take six classes, of which class 2 is the true one, and sets of $k = 3$. Eq. (9) has two sums. The first runs over all
+# sets of $k$ classes, and a set without the true class gets the margin $\alpha$ on top. The second runs over the sets
+# that contain the true class.
 
 # %%
 scores = torch.tensor([2.0, 1.0, 0.5, 0.2, -1.0, -0.5], dtype=torch.float64)
@@ -74,8 +74,8 @@ package = smooth_topk_loss(scores, target, k=k, tau=tau, margin=margin).item()
 assert abs(loss - package) < 1e-12
 
 # %% [markdown]
-# **Figure.** The share of each set in the first sum. The loss is $-\tau \log$ of the blue share, so it is small when
-# sets with the true class hold most of the weight.
+# **Figure.** The share of each set in the first sum. The loss is $-\tau \log$ of the blue share, so the loss is small
+# when sets with the true class hold most of the weight.
 
 # %%
 table = measure.subset_table(scores, label, k=k, tau=tau, margin=margin)
@@ -87,8 +87,9 @@ blue = table["share"][table["with_label"]].sum()
 assert abs(-tau * log(blue) - loss) < 1e-12
 
 # %% [markdown]
-# Move $\tau$. For a small $\tau$ a single set has all of the weight, and both sums become maxima: this is the hard
-# loss. Move the margin. It multiplies every hatched bar by the same factor before the shares are taken.
+# Move $\tau$. For a small $\tau$ a single set has nearly all of the weight, and both sums become maxima: this is the
+# hard loss. Move the margin. The margin multiplies the weight of every hatched set by the same factor
+# $\exp(\alpha/\tau)$.
 #
 # **Figure.** The shares for the values of the controls.
 
@@ -121,13 +122,14 @@ assert len(with_label) == comb(5, k - 1) != comb(6, k - 1)
 # %% [markdown]
 # ## Products instead of sets
 #
-# The exponential of a sum is a product. Write $e_i = \exp(s_i / (k\tau))$. Then the weight of a set is the product of
-# its $e_i$.
+# The exponential of a sum is a product. Write $e_i = \exp(s_i / (k\tau))$. Then the weight of a set, without the
+# margin, is the product of its $e_i$.
 #
 # Now split the sets by the true class $y$. A set with $y$ consists of $y$ and $k-1$ *other* classes. A set without $y$
-# consists of $k$ other classes. Let $\sigma_j$ be the sum of all products of $j$ different numbers. This is the
-# **elementary symmetric polynomial** of degree $j$. With $\mathbf{e}$ for the numbers of the other classes, eq. (10)
-# says
+# consists of $k$ other classes. So we need sums of products. For a list of numbers, let $\sigma_j$ be the sum of the
+# products of all choices of $j$ numbers from the list. For three numbers, $\sigma_2(a, b, c) = ab + ac + bc$. This sum
+# is the **elementary symmetric polynomial** of degree $j$, and $\sigma_0 = 1$. With $\mathbf{e}$ for the numbers $e_i$
+# of the other classes, eq. (10) says
 #
 # $$L_{k,\tau} = \tau \log \left[ e_y \, \sigma_{k-1}(\mathbf{e}) + \exp(\alpha/\tau) \, \sigma_k(\mathbf{e}) \right]
 #              - \tau \log \left[ e_y \, \sigma_{k-1}(\mathbf{e}) \right].$$
@@ -152,14 +154,14 @@ assert abs(equation_10 - loss) < 1e-12
 # %% [markdown]
 # The loss needs two numbers, $\sigma_{k-1}$ and $\sigma_k$. The rest of this chapter computes them without the sets.
 #
-# ## Polynomials know them
+# ## They are the coefficients of a polynomial
 #
-# Multiply $(1 + e_1 X)(1 + e_2 X) \cdots (1 + e_n X)$ out. Each bracket contributes either its 1 or its $e_i X$. A term
-# with $X^j$ arises when exactly $j$ brackets contribute their $e_i X$, and every choice of $j$ brackets occurs once. So
-# the coefficient of $X^j$ is $\sigma_j$.
+# From here on, $n$ is the number of elements of the list. Multiply $(1 + e_1 X)(1 + e_2 X) \cdots (1 + e_n X)$ out.
+# Each bracket contributes either its 1 or its $e_i X$. A term with $X^j$ arises when exactly $j$ brackets contribute
+# their $e_i X$, and every choice of $j$ brackets occurs once. So the coefficient of $X^j$ is $\sigma_j$.
 #
-# The paper writes $P = (X + e_1) \cdots (X + e_n)$, eq. (11). Its coefficients are the same numbers in reverse order
-# (Vieta's formula, eq. 12). NumPy can expand such a product.
+# The paper writes $P = (X + e_1) \cdots (X + e_n)$, eq. (11). The coefficients of $P$ are the same numbers in reverse
+# order (Vieta's formula, eq. 12). NumPy can expand such a product.
 
 # %%
 e = [1, 2, 1, 3, 2, 1, 4, 2]
@@ -171,13 +173,14 @@ assert np.allclose(coefficients, sigmas)
 # %% [markdown]
 # ## One element at a time: the summation algorithm
 #
-# Multiply a polynomial by one more bracket $(1 + e_i X)$. A set of $j$ elements either leaves the new element out, or
-# it consists of the new element and $j-1$ older ones:
+# Suppose that $\sigma_0, \dots, \sigma_k$ of the first $i-1$ elements are known, and element $e_i$ arrives. A set of
+# $j$ elements either leaves the new element out, or it consists of the new element and $j-1$ older ones:
 #
 # $$\sigma_j(e_1, \ldots, e_i) = \sigma_j(e_1, \ldots, e_{i-1}) + e_i \, \sigma_{j-1}(e_1, \ldots, e_{i-1}).$$
 #
 # This is Algorithm 3. Its inner loop runs over $j$, where the paper prints $i$
-# ([correction 4](../book/errata.md#4-indices-of-the-three-algorithms)). It runs downwards, so that one list is enough.
+# ([correction 4](../book/errata.md#4-indices-of-the-three-algorithms)). We let $j$ run downwards, from $k$ to 1. Then
+# $\sigma_{j-1}$ still has its old value when $\sigma_j$ needs it, and one list is enough.
 
 
 # %%
@@ -212,8 +215,8 @@ controls.explore(
 )
 
 # %% [markdown]
-# Each column needs the one before it. So there are $n$ steps, and no two of them can run at the same time. A graphics
-# card works best with few steps that have much work each.
+# Each column needs the column before it. So there are $n$ steps, and no two of them can run at the same time. A
+# graphics card works best with few steps and much work in each of them.
 #
 # ## Pairs of pairs: divide and conquer
 #
@@ -268,9 +271,9 @@ controls.explore(
 )
 
 # %% [markdown]
-# When a level has an odd number of polynomials, the polynomial 1 is added. The paper updates their number by
-# $p \leftarrow (p-1)//2$, which would drop factors: of eight leaves, only three products would remain
-# ([correction 4](../book/errata.md#4-indices-of-the-three-algorithms)).
+# When a level has an odd number of polynomials, the polynomial 1 is added, which changes no product. The paper updates
+# the number of polynomials by $p \leftarrow (p-1)//2$ (integer division), which would drop factors: of eight leaves,
+# only three products would remain ([correction 4](../book/errata.md#4-indices-of-the-three-algorithms)).
 #
 # **Figure.** The tree of seven numbers. The leaf on the right is the polynomial 1.
 
@@ -299,9 +302,8 @@ rescaled = [prod(e) * coefficient for coefficient in inverted]
 assert np.allclose(rescaled, sigmas)
 
 # %% [markdown]
-# The detour is longer, and it has two more drawbacks. It cannot take an element that is zero, which is a class with the
-# score $-\infty$. And the product of a thousand elements leaves the range of floating point numbers long before
-# $\sigma_k$ does.
+# The detour takes longer, and it has two more drawbacks. It cannot take an element that is zero, which is what a class
+# with the score $-\infty$ has. And the product of a thousand elements overflows long before $\sigma_k$ does.
 
 # %%
 thousand = [2.5] * 1000
@@ -347,8 +349,8 @@ assert all(found["enumeration", n] == (k - 1) * comb(n, k) for n in small)
 assert all(found["summation", n] == k * n - k * (k - 1) // 2 for n in counted_sizes)
 
 # %% [markdown]
-# **Figure.** Multiplications against the number of elements, for $k = 3$. Enumeration leaves the page. Both other
-# algorithms follow the line $kn$.
+# **Figure.** Multiplications against the number of elements, for $k = 3$. Enumeration grows like $n^k$, and it was
+# counted up to 32 elements only. Both other algorithms grow in proportion to $kn$.
 
 # %%
 ax = figures.operation_counts(counts, k=k)
@@ -356,27 +358,32 @@ ax = figures.operation_counts(counts, k=k)
 # %% [markdown]
 # ## Proposition 5: why the tree costs a multiple of kn
 #
-# **Proposition 5** says that divide and conquer takes $\mathcal{O}(kn)$ operations. A tree for $n$ elements consists of
-# two trees for $n/2$ elements and one product of their roots. Each root has at most degree $\min(k, n/2)$. Counting one
-# operation per pair of coefficients, and leaving the constant coefficients aside, gives the recurrence
+# **Proposition 5** says that divide and conquer takes $\mathcal{O}(kn)$ operations. Here is why. Let $n$ be a power of
+# two. A tree for $n$ elements consists of two trees for $n/2$ elements and one product of their roots. Each root has at
+# most the degree $\min(k, n/2)$. A product of two polynomials of degree $d$ takes about $d^2$ multiplications, one per
+# pair of coefficients. (This is right up to a constant factor, which is all that $\mathcal{O}$ asks for.) So the number
+# of multiplications $T(n)$ obeys the recurrence
 #
 # $$T(n) = 2\,T(n/2) + \min(k, n/2)^2 .$$
 #
-# Unrolled from the root downwards, level $j$ has $2^j$ products, and
+# Insert the recurrence into itself, level by level. Counted from the root, $j = 0$, level $j$ has $2^j$ products of
+# polynomials with $n/2^{j+1}$ elements each, and
 #
-# $$T(n) = \sum_j 2^j \min\!\big(k, n/2^{j+1}\big)^2 .$$
+# $$T(n) = \sum_{j \ge 0} 2^j \min\!\big(k, n/2^{j+1}\big)^2 .$$
 #
-# - Near the root the polynomials are full, of degree $k$. A level costs $2^j k^2$, twice as much as the level above.
-#   The last full level has at most $n/(2k)$ products, so all full levels together cost less than $2 \cdot \frac{n}{2k}
-#   \cdot k^2 = kn$.
-# - Below, the polynomials are short. A level costs $2^j (n/2^{j+1})^2$, half as much as the level above, and the first
-#   of them costs less than $kn/2$. All short levels together cost less than $kn$.
+# - Near the root, where $n/2^{j+1} \ge k$, the polynomials are full: they have degree $k$. Level $j$ costs $2^j k^2$,
+#   twice as much as the level above it. The lowest full level has $2^j \le n/(2k)$ products and costs at most $kn/2$.
+#   All full levels together cost less than twice that, $kn$.
+# - Further down, where $n/2^{j+1} < k$, the polynomials are short. Level $j$ costs $2^j (n/2^{j+1})^2 = n^2/2^{j+2}$,
+#   half as much as the level above it. The highest short level costs less than $kn/2$. All short levels together cost
+#   less than twice that, $kn$.
 #
-# Both halves are geometric series, and together they stay below $2kn$. (The paper's proof has a slip in the second sum:
+# Both parts are geometric series, and together they stay below $2kn$. (The paper's proof has a slip in the second sum:
 # [correction 10](../book/errata.md#10-the-second-sum-in-the-proof-of-proposition-5).)
 #
-# **Figure.** The multiplications of each level for 4,096 elements, divided by $kn$. Costs rise from the leaves on the
-# left to the level where the polynomials become full, between $m = k$ and $m = 2k$, and fall towards the root.
+# **Figure.** The multiplications of each level for 4,096 elements, divided by $kn$. The leaves are on the left and the
+# root is on the right. Costs rise up to the level where the polynomials become full, at $m = k$ to $m = 2k$ elements
+# per product, and fall from there to the root.
 
 # %%
 levels = measure.level_cost_table(4096, [2, 16, 128])
@@ -405,8 +412,8 @@ assert ratio.to_numpy().max() < 2
 tables.show(ratio.map("{:.3f}".format))
 
 # %% [markdown]
-# So the tree does *more* arithmetic than summation, up to twice as much. It saves waiting. Its longest chain of
-# dependent steps has $\log_2 n$ links instead of $n$.
+# So the tree does *more* arithmetic than summation, up to twice as much. What it saves is waiting: the steps that have
+# to run one after the other are $\log_2 n$ in number (rounded up) instead of $n$.
 
 # %% tags=["hide-input"]
 halvings = [(n - 1).bit_length() for n in counted_sizes]
@@ -421,7 +428,7 @@ tables.show(steps.rename_axis("steps one after the other", axis=1))
 # The paper notes that the whole tree would then cost $\mathcal{O}(n \log^2 k)$. There are two reasons not to do it.
 #
 # The first is the size of $k$. A truncated product takes $(k+1)(k+2)/2$ multiplications. The FFT needs three transforms
-# of a length above $2k$, in complex numbers, each product of which takes four real ones.
+# of a length above $2k$. Transforms work with complex numbers, and one complex multiplication takes four real ones.
 
 # %%
 rows = {}
@@ -436,7 +443,8 @@ products = pd.DataFrame.from_dict(rows, orient="index")
 tables.show(products.map("{:,}".format).rename_axis("real multiplications"))
 
 # %%
-# For k = 5 the FFT takes 21 times as many multiplications; it wins above k = 512.
+# For k = 5 the FFT takes 21 times as many multiplications, at 512 still more, at 1,024
+# fewer.
 cost = products["by FFT"] / products["directly"]
 assert cost["k = 5"] > 20
 assert cost["k = 512"] > 1 > cost["k = 1,024"]
@@ -444,7 +452,7 @@ assert cost["k = 512"] > 1 > cost["k = 1,024"]
 # %% [markdown]
 # The second reason is accuracy. A transform adds and subtracts coefficients of all sizes, so every result carries a
 # rounding error in proportion to the *largest* coefficient. Here two polynomials of eight elements each are multiplied
-# in float32, for normal scores and $\tau = 0.1$.
+# in float32. The scores are normal with standard deviation 3, and $\tau = 0.1$.
 
 # %%
 drawn = 3 * torch.randn(16, generator=torch.Generator().manual_seed(16))
@@ -474,15 +482,15 @@ assert accuracy["directly"].max() < 1e-6
 assert accuracy["by FFT"][["σ_0", "σ_1", "σ_2", "σ_3"]].min() > 0.5
 
 # %% [markdown]
-# By FFT the small coefficients are lost, and further products in the tree need all of them. Logarithms, the remedy of
-# the next chapter, do not help: a transform subtracts, and its intermediate results may be negative. The direct product
-# only adds and multiplies positive numbers.
+# With the FFT the small coefficients are lost, and the next products in the tree need all of them. Logarithms, the
+# remedy of the next chapter, do not help: a transform subtracts, and its intermediate results may be negative. The
+# direct product only adds and multiplies positive numbers.
 #
 # ## A first timing
 #
 # This small timing takes the package's versions on one thread of this machine's processor, with 32 rows at a time.
 # Summation takes one step per element. The tree works in logarithms, which chapter 4 explains and which make each
-# operation more expensive. [Chapter 7](07_speed.ipynb) measures with care.
+# operation more expensive. *Pivot* is the algorithm of chapter 6. [Chapter 7](07_speed.ipynb) measures with care.
 
 
 # %%
@@ -496,7 +504,8 @@ def milliseconds(algorithm, n):
 
 names = ["summation", "divide_and_conquer", "pivot"]
 times = {
-    f"{name} (ms)": {n: milliseconds(name, n) for n in timed_sizes} for name in names
+    f"{name.replace('_', ' ')} (ms)": {n: milliseconds(name, n) for n in timed_sizes}
+    for name in names
 }
 tables.show(pd.DataFrame(times).rename_axis("n").map("{:.2f}".format))
 
@@ -512,16 +521,18 @@ for name in names:
 # ## What we saw
 #
 # - The loss is $-\tau \log$ of the share of the sets that contain the true class.
-# - It needs only $\sigma_{k-1}$ and $\sigma_k$ of the other classes, eq. (10). They are two coefficients of
-#   $\prod_i (1 + e_i X)$.
+# - The loss needs only $\sigma_{k-1}$ and $\sigma_k$ of the other classes, eq. (10). These are two coefficients of the
+#   polynomial $\prod_i (1 + e_i X)$.
 # - Summation makes $kn - k(k-1)/2$ multiplications in $n$ dependent steps. Divide and conquer makes fewer than $2kn$ in
 #   $\log_2 n$ dependent steps.
-# - The paper's inversion and rescaling are not needed. The FFT would be slower for $k$ up to 512 and not accurate.
+# - The paper's inversion and rescaling are not needed. The FFT would take more multiplications for $k$ up to 512, and
+#   it would lose the small coefficients.
 #
 # ## Questions
 #
 # 1. Every product in the tree stops at degree $k$. Why does that not change the coefficients up to $k$?
-# 2. How would you compute $\sigma_k$ of all classes *except* class $i$, for every $i$? Chapter 5 needs it.
+# 2. How would you compute $\sigma_j$ of all elements *except* element $i$, for every $i$? Chapter 5 needs these
+#    numbers.
 # 3. With $k = n/2$, which part of the tree does most of the work?
 
 # %% [markdown]
@@ -534,22 +545,23 @@ for name in names:
 #
 # <details><summary>Answer 2</summary>
 #
-# Leaving each class out in turn takes $n$ times the work. A cheaper way divides the whole polynomial by $(1 + e_i X)$:
-# $\sigma_j(\text{without } i) = \sigma_j - e_i\,\sigma_{j-1}(\text{without } i)$. This is Algorithm 2 of the paper, and
-# chapter 5 shows when its subtraction fails. Another way keeps the products of all elements before $i$ and of all
-# elements after $i$, and multiplies the two.
+# Leaving each element out in turn takes $n$ times the work. A cheaper way divides the whole polynomial by
+# $(1 + e_i X)$: $\sigma_j(\text{without } i) = \sigma_j - e_i\,\sigma_{j-1}(\text{without } i)$. This is Algorithm 2 of
+# the paper, and chapter 5 shows when its subtraction fails. Another way keeps, for every $i$, the polynomial of all
+# elements before $i$ and the polynomial of all elements after $i$, and multiplies these two.
 #
 # </details>
 #
 # <details><summary>Answer 3</summary>
 #
-# The root. Polynomials become full only at $m = 2k = n$ elements, so costs rise all the way up: every level costs about
-# twice as much as the one below, and the last product alone costs about half of the total.
+# The root. With $k = n/2$ the polynomials become full only at the root, where $m = 2k = n$. So costs rise all the way
+# up. Every level costs about twice as much as the level below it, and the product at the root alone costs about half of
+# the total.
 #
 # </details>
 
 # %% [markdown]
 # ## Next
 #
-# [4 · Staying in log space](04_staying_in_log_space.ipynb): for small $\tau$, the number $e_i = \exp(s_i/(k\tau))$ does
-# not fit into a floating point format.
+# [4 · Staying in log space](04_staying_in_log_space.ipynb): for a small $\tau$ the numbers $e_i = \exp(s_i/(k\tau))$
+# overflow.

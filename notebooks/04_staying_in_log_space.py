@@ -14,8 +14,8 @@
 # **Question.** When do $e_i = \exp(s_i/(k\tau))$ and their products stop fitting into a floating point number, and is a
 # result that fits also right?
 #
-# **You will** find the border of overflow, rebuild the tree of chapter 3 with logarithms, see Table 5 with our own
-# rows, and measure how many digits the logarithms cost.
+# **You will** find out when numbers overflow, rebuild the tree of chapter 3 with logarithms, see the paper's Table 5
+# beside our own rows, and measure how many digits the logarithms cost.
 #
 # **Paper.** Appendix B.2.1 and B.3.3, Table 5.
 #
@@ -50,7 +50,8 @@ notebook.start(profile)
 # ## Scores to work with
 #
 # The paper takes the scores of a ResNet-18 for 128 ImageNet images. This chapter uses scores of a trained network that
-# are recorded in `book/results`. If they are missing, it says so and draws random scores of a similar spread.
+# are recorded in `book/results`. If the recorded scores are missing, the chapter says so and draws random scores
+# instead.
 
 # %% tags=["hide-input"]
 recorded = read_scores()
@@ -80,8 +81,9 @@ largest = {name: log(torch.finfo(dtype).max) for name, dtype in formats.items()}
 tables.show(pd.DataFrame({"log of the largest number": largest}).map("{:.1f}".format))
 
 # %% [markdown]
-# How large does $\sigma_j$ become? Its largest term is the product of the $j$ largest $e_i$, which is
-# $\exp(x_{[1]} + \cdots + x_{[j]})$ with $x = s/(k\tau)$.
+# How large does $\sigma_j$ become? Write $x_i = s_i/(k\tau)$, so that $e_i = \exp(x_i)$, and let $x_{[j]}$ be the
+# $j$-th largest of the $x_i$. The largest term of $\sigma_j$ is the product of the $j$ largest $e_i$, which is
+# $\exp(x_{[1]} + \cdots + x_{[j]})$.
 #
 # **Figure.** The decimal exponents of the largest terms of $\sigma_1$ to $\sigma_5$ for one image (bars), and the
 # largest numbers of three formats (lines). At $\tau = 0.1$ all of them fit into float32, and none fits into
@@ -93,8 +95,8 @@ terms = measure.largest_term_table(sample, k=k, tau=tau)
 ax = figures.largest_terms(terms, tau=tau)
 
 # %% [markdown]
-# Move $\tau$: dividing it by ten multiplies all exponents by ten. Move $k$: for $j = k$ the exponent is the *mean* of
-# the $k$ largest scores divided by $\tau$, so the last bar changes little.
+# Move $\tau$: dividing $\tau$ by ten multiplies all exponents by ten. Move $k$: the exponent of the last bar, $j = k$,
+# is the *mean* of the $k$ largest scores divided by $\tau$. So the height of the last bar depends little on $k$.
 #
 # **Figure.** The largest terms for the values of the controls.
 
@@ -108,19 +110,21 @@ def draw(ax, tau, k):
 controls.explore(draw, tau=tau, k=k)
 
 # %% [markdown]
-# Summation in plain numbers computes all of $\sigma_1, \dots, \sigma_k$ on its way. It overflows as soon as *one* of
-# them does. So the number that counts is the largest of the partial sums,
+# The summation algorithm of chapter 3 computes all of $\sigma_1, \dots, \sigma_k$ on its way. It overflows as soon as
+# *one* of them does. So the number that counts is the largest of the partial sums,
 #
-# $$M = \max_{j \le k} \big( x_{[1]} + \cdots + x_{[j]} \big) .$$
+# $$M = \max_{1 \le j \le k} \big( x_{[1]} + \cdots + x_{[j]} \big) .$$
 #
-# A partial sum grows as long as the scores are positive. If all of the $k$ largest scores are positive, $M$ is their
-# mean divided by $\tau$. If not, $M$ is larger than that. The rule has two parts.
+# A partial sum grows as long as the next score is positive. If all of the $k$ largest scores are positive, the sum with
+# $j = k$ is the largest, and $M$ is the mean of the $k$ largest scores divided by $\tau$. If one of them is negative,
+# $M$ is larger than that. The rule has two parts.
 #
-# - If $M$ exceeds the largest exponent, the computation overflows, because it contains a term that does.
-# - If $M + \log \binom{n}{j}$ stays below the largest exponent for all $j \le k$, it does not overflow, because
-#   $\sigma_j$ has $\binom{n}{j}$ terms.
+# - If $M$ exceeds the largest exponent, the computation overflows, because one of its terms does.
+# - If $M + \log \binom{n}{j}$ stays below the largest exponent for all $j \le k$, the computation does not overflow,
+#   because $\sigma_j$ has $\binom{n}{j}$ terms, and none of them exceeds $e^M$.
 #
-# The mean of the $k$ largest scores alone does not decide. Here it is negative, and $\sigma_1$ overflows all the same:
+# The mean of the $k$ largest scores alone does not decide. In this example the mean is negative, and $\sigma_1$
+# overflows all the same:
 
 # %%
 s = torch.tensor([20.0, -30.0, -40.0, -40.0])
@@ -135,7 +139,8 @@ assert not overflown.isfinite().all()
 # The map below shows the error of summation for normal random scores.
 #
 # **Figure.** The largest relative error of $\sigma_1$ to $\sigma_5$ over $\tau$ and the scale of the scores, in three
-# formats. Crossed cells are not finite. In float32 the crosses begin where scale and $\tau$ differ by a factor of 100.
+# formats. In crossed cells the result is not finite. In float32 the crosses begin where the scale of the scores is 100
+# times $\tau$.
 
 # %% tags=["hide-input"]
 normal = torch.randn(8, 100, generator=torch.Generator().manual_seed(1)).double()
@@ -157,8 +162,8 @@ overflow["error"] = [summation_error(formats[n], tau, scale) for n, tau, scale i
 axes = figures.error_maps(overflow, panels="dtype", scale=(1e-16, 1.0))
 
 # %% [markdown]
-# The rule predicts the crossed cells. Half precision has no chance here. Even if all weights were one, $\sigma_5$ of
-# 100 classes would be $\binom{100}{5}$, which is more than 65,504, the largest float16.
+# The rule predicts the crossed cells. Half precision (float16) overflows everywhere. Even if all weights were one,
+# $\sigma_5$ of 100 classes would be $\binom{100}{5} \approx 7.5 \cdot 10^7$, and the largest float16 is 65,504.
 
 # %%
 # Both parts of the rule hold in every cell of the map.
@@ -175,8 +180,12 @@ assert comb(100, 5) > torch.finfo(torch.float16).max
 # %% [markdown]
 # ## Logarithms
 #
-# The remedy of appendix B.2.1 is to store $x = \log e$ instead of $e$. A product then becomes a sum. A sum becomes a
-# *log-sum-exp*. It takes the largest exponent out first, so that every exponential is at most one.
+# The remedy of appendix B.2.1 is to store $x = \log e$ instead of $e$. A product of two numbers then becomes a sum of
+# their logarithms. A sum of two numbers becomes a *log-sum-exp*: with $m = \max(a, b)$,
+#
+# $$\log(e^a + e^b) = m + \log(e^{a - m} + e^{b - m}).$$
+#
+# Because the largest exponent $m$ is taken out first, no exponential on the right exceeds one.
 
 # %%
 a, b = 800.0, 799.0
@@ -215,8 +224,9 @@ assert torch.allclose(root, package)
 assert not plain.isfinite().all()
 
 # %% [markdown]
-# How far does it go? The paper reports that the tree in single precision is stable down to $\tau = 10^{-36}$. The
-# logarithms themselves overflow when the mean of the largest scores divided by $\tau$ exceeds $3.4 \cdot 10^{38}$.
+# How small may $\tau$ be? The paper reports that the tree in single precision (float32) is stable down to
+# $\tau = 10^{-36}$. Below that, the logarithms themselves overflow: the largest float32 is $3.4 \cdot 10^{38}$, and
+# $\log \sigma_k$ is about the mean of the $k$ largest scores divided by $\tau$.
 
 # %%
 tree = partial(log_symmetric_polynomials, algorithm="divide_and_conquer")
@@ -227,8 +237,9 @@ assert tree(sample / k / 1e-36, k).isfinite().all()
 # %% [markdown]
 # ## Table 5
 #
-# The paper's table asks one question: did the forward pass overflow? Ours adds a row for the pivot algorithm of chapter
-# 6 and, in brackets, the largest relative error of the loss over 128 images.
+# The paper's table asks one question: did the forward pass overflow? SA is the summation algorithm and DC is divide and
+# conquer, the tree. A tick means that all results are finite. Our part of the table adds rows for the pivot algorithm
+# of chapter 6 and, in brackets, the largest relative error of the loss over 128 images.
 
 # %% tags=["hide-input"]
 path = paths.recorded_folder() / "stability.csv"
@@ -237,10 +248,10 @@ stability = pd.read_csv(path) if path.is_file() else empty
 tables.show(tables.stability_table(stability))
 
 # %% [markdown]
-# The two tables agree in all cells but one. Summation in float32 at $\tau = 0.1$ overflows in the paper and not here.
-# The rule above explains it. Float32 overflows for certain when $M > 88.7$, which for $\tau = 0.1$ and positive scores
-# means that the mean of the five largest scores of some image exceeds 8.87. Our scores come from another network, and
-# their largest such mean is 8.74: they just fit.
+# The paper's part and ours agree in all cells but one. Summation in float32 at $\tau = 0.1$ overflows in the paper and
+# not here. The rule above explains the difference. Float32 overflows for certain when $M > 88.7$. With $\tau = 0.1$ and
+# positive scores this means that the mean of the five largest scores of some image exceeds 8.87. Our scores come from
+# another network than the paper's. The largest such mean among our 128 images is 8.74, so our scores just fit.
 
 # %%
 means = scores.topk(k).values.clamp(min=0).mean(1)
@@ -248,16 +259,17 @@ print(f"mean of the {k} largest scores: from {means.min():.2f} to {means.max():.
 print(f"border at τ = 0.1 in float32: {0.1 * largest['float32']:.2f}")
 
 # %%
-# All scores below the border: summation in float32 at τ = 0.1 is finite.
+# With the recorded scores, summation in float32 at τ = 0.1 is finite.
 plain = log_symmetric_polynomials(scores / (k * 0.1), k, algorithm="summation")
-assert plain.isfinite().all() or means.max() + 0.1 * log(comb(1000, k)) > 8.87
+assert plain.isfinite().all() or not recorded
 
 # %% [markdown]
 # ## Finite is not right
 #
-# A float32 has 24 binary digits, wherever its point stands. The larger a logarithm is, the fewer of its digits stand
-# behind the point. The loss needs the *difference* $\log \sigma_k - \log \sigma_{k-1}$, and each of the two logarithms
-# is known only up to this gap:
+# A result that does not overflow can still be wrong. A float32 has 24 binary digits. The larger a number is, the fewer
+# of its 24 digits are left for the part behind the point. The loss needs the *difference* $\log \sigma_k - \log
+# \sigma_{k-1}$ of two large logarithms. The difference is of moderate size, and each of the two logarithms is known
+# only up to the gap between neighbouring float32 numbers:
 
 # %%
 mean = sample.topk(k).values.mean().item()
@@ -270,16 +282,25 @@ tables.show(pd.DataFrame({column: gaps}).map("{:.1e}".format))
 assert gaps["τ = 0.0001"] > 1e-3
 
 # %% [markdown]
-# What does this do to the loss and to its gradient? Both are functions of $z = \alpha/\tau - x_y + \log \sigma_k - \log
-# \sigma_{k-1}$. The loss is $\tau\,\mathrm{softplus}(z)$, and all entries of the gradient have the factor
-# $\mathrm{sigmoid}(z)$. Let $z$ have an error $\varepsilon$. The relative error of the loss is then
-# $\varepsilon\,\mathrm{sigmoid}(z)/\mathrm{softplus}(z)$, and that of the factor is $\varepsilon\,(1 -
-# \mathrm{sigmoid}(z))$. Both are at most $\varepsilon$, and both are nearly $\varepsilon$ where $z$ is negative. So
-# loss and gradient lose the *same* digits.
+# What does this do to the loss and to its gradient? Since $\log(a + b) - \log a = \log(1 + b/a)$, eq. (10) of chapter 3
+# is
+#
+# $$L_{k,\tau} = \tau\,\mathrm{softplus}(z), \qquad
+#   z = \frac{\alpha}{\tau} - x_y + \log \sigma_k - \log \sigma_{k-1},$$
+#
+# with $\mathrm{softplus}(z) = \log(1 + e^z)$. The derivative of softplus is $\mathrm{sigmoid}(z) = 1/(1 + e^{-z})$, so
+# all entries of the gradient have the factor $\mathrm{sigmoid}(z)$. Now let $z$ have a small error $\varepsilon$.
+#
+# - The relative error of the loss is $\varepsilon\,\mathrm{sigmoid}(z)/\mathrm{softplus}(z)$.
+# - The relative error of the factor of the gradient is $\varepsilon\,(1 - \mathrm{sigmoid}(z))$.
+#
+# Neither exceeds $\varepsilon$, and both are nearly $\varepsilon$ where $z$ is far below zero. That is where the
+# largest errors occur, and there the loss and the gradient lose the *same* digits.
 #
 # **Figure.** Largest errors of loss and gradient in float32 over 128 images, against a computation with 50 decimal
-# digits. Differentiated automatically, the tree loses the same digits in the loss and in the gradient as $\tau$ falls.
-# With the paper's own backward pass the gradient loses more. Summation is lost below $\tau = 0.1$.
+# digits. With automatic differentiation the tree loses the same digits in the loss and in the gradient as $\tau$ falls.
+# With the paper's own backward pass (divide and conquer without "autograd") the gradient loses more. Summation is not
+# finite below $\tau = 0.1$.
 
 # %%
 if len(stability):
@@ -289,9 +310,10 @@ else:
 
 # %% [markdown]
 # At $\tau = 10^{-4}$ the automatically differentiated tree is off by up to 0.001, in the loss and in the gradient
-# alike. The paper's backward pass is off by up to 0.067 at $\tau = 0.01$. This additional error comes from the series
-# that it uses and not from the logarithms. It is the subject of the next chapter. In float64 the logarithms have digits
-# to spare, and losing the same number of them does no harm. The error of the series remains, at 0.00003.
+# alike. The gradient of the paper's backward pass is off by up to 0.067, at $\tau = 0.01$. This additional error does
+# not come from the logarithms. It comes from a series that the backward pass uses, and the next chapter is about that
+# series. In float64 the logarithms lose as many digits, but there are digits to spare: the loss is still right to
+# twelve. The error of the series remains, at up to 0.00003.
 
 # %% tags=["hide-input"]
 if len(stability):
@@ -302,6 +324,7 @@ if len(stability):
     worst = worst[["loss", "gradient"]].max()
     worst = worst.drop(index="fused_numba", level="algorithm", errors="ignore")
     worst = worst.sort_index(level="dtype", sort_remaining=False)
+    worst = worst.rename(index=tables.algorithm_name, level="algorithm")
     worst.index = worst.index.rename(["largest error", "algorithm"])
     display(tables.show(worst.map("{:.1e}".format)))
 
@@ -327,17 +350,19 @@ assert largest_error["float64", "pivot"] < 1e-10
 # %% [markdown]
 # ## What we saw
 #
-# - Plain numbers overflow when the largest partial sum $x_{[1]} + \cdots + x_{[j]}$, $j \le k$, exceeds the logarithm
-#   of the largest number. For positive scores this is the mean of the $k$ largest divided by $\tau$.
-# - In logarithms the tree is finite down to $\tau = 10^{-36}$, as the paper says.
-# - Finite results may be wrong. At $\tau = 10^{-4}$ neighbouring float32 logarithms are more than 0.001 apart, and loss
-#   and gradient both lose digits accordingly.
-# - Each addition in logarithms costs an exponential and a logarithm.
+# - Without logarithms the computation overflows when the largest partial sum $x_{[1]} + \cdots + x_{[j]}$, $j \le k$,
+#   exceeds the logarithm of the largest number of the format. For positive scores this partial sum is the mean of the
+#   $k$ largest scores divided by $\tau$.
+# - With logarithms the tree is finite down to $\tau = 10^{-36}$, as the paper says.
+# - Finite results may be wrong. At $\tau = 10^{-4}$ neighbouring float32 logarithms are more than 0.001 apart, and the
+#   loss and the gradient both lose the corresponding digits.
+# - Logarithms have a price in time too: each addition takes exponentials and a logarithm.
 #
 # ## Questions
 #
 # 1. Adding a constant to all scores of a sample does not change the loss. Does it change Table 5?
-# 2. Subtract the largest score from all scores first. Which overflow does that prevent, and what underflows instead?
+# 2. Suppose that we subtract the largest score from all scores first. Which overflow does that prevent, and what
+#    underflows instead?
 # 3. Which quantity of moderate size could one store instead of $\sigma_j$? Chapter 6 has an answer.
 
 # %% [markdown]
@@ -350,9 +375,10 @@ assert largest_error["float64", "pivot"] < 1e-10
 #
 # <details><summary>Answer 2</summary>
 #
-# It makes all $e_i \le 1$, so that $\sigma_j \le \binom{n}{j}$ and nothing overflows. But the largest term of
-# $\sigma_k$ becomes $\exp(-\sum_{j \le k} (s_{[1]} - s_{[j]})/(k\tau))$. Where the $k$-th score is far below the first,
-# this term underflows, $\sigma_k$ becomes zero, and the loss is lost.
+# It makes all $e_i \le 1$, so that $\sigma_j \le \binom{n}{j}$, and nothing overflows as long as these binomials fit
+# the format. But the largest term of $\sigma_k$ becomes $\exp(-\sum_{j \le k} (s_{[1]} - s_{[j]})/(k\tau))$. Where the
+# $k$-th score is far below the first, this term underflows, $\sigma_k$ becomes zero, and the loss cannot be computed
+# from it.
 #
 # </details>
 #
@@ -365,4 +391,4 @@ assert largest_error["float64", "pivot"] < 1e-10
 # %% [markdown]
 # ## Next
 #
-# [5 · The backward pass](05_backward_pass.ipynb): the derivatives break in another place.
+# [5 · The backward pass](05_backward_pass.ipynb): the derivatives can go wrong where the loss itself does not.

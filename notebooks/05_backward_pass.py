@@ -11,11 +11,11 @@
 # %% [markdown]
 # # 5 · The backward pass
 #
-# **Question.** The paper computes all derivatives from the results of the forward pass, with one subtraction each. When
-# does that break, what does the paper do then, and what is lost?
+# **Question.** The paper computes all derivatives from the results of the forward pass, by repeated subtraction. When
+# does the subtraction lose its digits, what does the paper do then, and how accurate is the result?
 #
-# **You will** write Algorithm 2, watch it lose its digits, meet the series that replaces it, check its exact error, and
-# map the error of the gradient over temperatures and scores.
+# **You will** write Algorithm 2, watch it lose its digits, meet the series that replaces it, check the exact error of
+# the series, and map the error of the gradient over temperatures and scores.
 #
 # **Paper.** Section 4.3, appendix B.2.2, Algorithm 2, eq. (15) to (18) and (60), Observation 1, Proposition 6.
 #
@@ -54,8 +54,9 @@ notebook.start(profile)
 # %% [markdown]
 # ## What a derivative is
 #
-# $\sigma_j$ is linear in each $e_i$. The terms with $e_i$ are $e_i$ times all products of $j-1$ other elements. So the
-# derivative by $e_i$ is the sum of those products, eq. (16):
+# $\sigma_j$ is linear in each $e_i$, because no product contains $e_i$ twice. The terms with $e_i$ are $e_i$ times all
+# products of $j-1$ other elements. So the derivative of $\sigma_j$ with respect to $e_i$ is the sum of those products,
+# eq. (16):
 #
 # $$\delta_{j,i} = \frac{\partial \sigma_j(\mathbf{e})}{\partial e_i} = \sigma_{j-1}(\mathbf{e} \text{ without } e_i).$$
 
@@ -81,9 +82,10 @@ assert torch.allclose(by_autograd, left_out, rtol=1e-14)
 # %% [markdown]
 # ## Algorithm 2
 #
-# Leaving each element out in turn would take $n$ forward passes. The paper finds $\delta_{j,i}$ in what is already
-# known. Of all products of $j-1$ elements, those with $e_i$ add up to $e_i \, \delta_{j-1,i}$, and those without $e_i$
-# add up to $\delta_{j,i}$. This gives eq. (18):
+# Leaving each element out in turn would take $n$ forward passes. The paper computes $\delta_{j,i}$ from what is already
+# known. Split $\sigma_{j-1}(\mathbf{e})$, the sum of all products of $j-1$ elements, into two parts. The products with
+# $e_i$ add up to $e_i \, \delta_{j-1,i}$, and those without $e_i$ add up to $\delta_{j,i}$. Solving for $\delta_{j,i}$
+# gives eq. (18):
 #
 # $$\delta_{1,i} = 1, \qquad
 #   \delta_{j,i} = \sigma_{j-1}(\mathbf{e}) - e_i \, \delta_{j-1,i} \quad \text{for } j = 2, \ldots, k.$$
@@ -114,9 +116,9 @@ for i, value in enumerate(numbers):
 
 # %% [markdown]
 # Algorithm 2 also needs little memory. Automatic differentiation keeps every buffer of the tree for the backward pass,
-# while Algorithm 2 keeps $\mathbf{e}$ and the $\sigma_j$. The table counts the numbers kept for one row of 1,000
-# classes. In time, [chapter 7](07_speed.ipynb) measures less of an advantage: on our processor Algorithm 2 is nearly
-# twice as fast as automatic differentiation with up to 1,000 classes, and not faster with 10,000 or more.
+# while Algorithm 2 keeps only $\mathbf{e}$ and the $\sigma_j$. The table counts the numbers kept for one row of 1,000
+# classes. The advantage in time is smaller ([chapter 7](07_speed.ipynb)): on our processor Algorithm 2 is nearly twice
+# as fast as automatic differentiation with up to 1,000 classes, and not faster with 10,000 or more.
 
 
 # %% tags=["hide-input"]
@@ -147,8 +149,9 @@ assert memory["Algorithm 2"] < memory["automatic differentiation"] / 10
 # %% [markdown]
 # ## Where it breaks
 #
-# Let one element be large and the others near one. Then nearly all of $\sigma_{j-1}$ is $e_i \, \delta_{j-1,i}$, and
-# the subtraction leaves little but rounding errors. In single precision, with $e_i = 10^5$:
+# Let one element $e_i$ be large and the others near one. Then nearly all of $\sigma_{j-1}$ is $e_i \, \delta_{j-1,i}$.
+# The recursion subtracts two numbers that are nearly equal, and what remains consists largely of their rounding errors.
+# Here is the first subtraction in single precision (float32), with $e_i = 10^5$:
 
 # %%
 generator = torch.Generator().manual_seed(0)
@@ -159,7 +162,8 @@ print(f"σ_1 = {total:.2f}, minus e_i = {total - e[0]:.4f}")
 print(f"exact: {others.double().sum():.4f}")
 
 # %% [markdown]
-# More than half of the digits of $\delta_{2,i}$ are gone. The next step multiplies that error by $e_i$.
+# Of the seven decimal digits of a float32, about three are right in $\delta_{2,i}$. The next step multiplies the error
+# by $e_i$.
 
 
 # %% tags=["hide-input"]
@@ -182,16 +186,17 @@ broken = pd.DataFrame(rows, columns=["e", "derivative", "error"])
 
 # %% [markdown]
 # **Figure.** Relative errors of $\delta_{2,i}$ to $\delta_{5,i}$ by Algorithm 2 in float32, against exact fractions,
-# while $e_i$ grows. On these log scales the slopes are 1, 2, 3 and 4: each step multiplies the error by $e_i$. Above an
-# error of one, no digit is right, nor the sign.
+# while $e_i$ grows. On these log scales the slopes are 1, 2, 3 and 4: each step multiplies the error by $e_i$. Where
+# the error exceeds one, no digit is right, and the sign may be wrong too.
 
 # %%
 ax = figures.error_curves(broken, x="e", curves="derivative")
 
 # %% [markdown]
-# This is **Observation 1** of the paper. The rounding error of the first subtraction is $e_i$ times the machine
-# precision $u$, and $k-2$ further steps multiply it by $e_i$ each. So the error of $\delta_{k,i}$ grows like
-# $e_i^{\,k-1} u$. (The paper's chain of errors ends one power too high for the error $\epsilon$ that it starts with:
+# This is **Observation 1** of the paper. Let $u$ be the machine precision, the relative size of a rounding error, which
+# is about $10^{-7}$ in float32. The rounding error of the first subtraction is about $e_i u$. Each of the $k-2$ further
+# steps multiplies it by $e_i$. So the error of $\delta_{k,i}$ grows like $e_i^{\,k-1} u$. (The paper starts from an
+# error $\epsilon$ of the first subtraction and ends with $e_i^{\,k-1} \epsilon$, which is one power too high:
 # [correction 11](../book/errata.md#11-the-exponent-of-observation-1).)
 
 # %%
@@ -204,11 +209,12 @@ growth = {j: after[j - 2] / before[j - 2] for j in (3, 4, 5)}
 assert all(0.1 < ratio / 100 ** (j - 1) < 10 for j, ratio in growth.items())
 
 # %% [markdown]
-# The observation asks for $e_i \gg 1$ and for $e_i \gg$ the others. Only the second matters. Multiplying all elements
-# by a constant does not change a relative error.
+# The observation names two conditions: $e_i$ is far above one, and $e_i$ is far above the other elements. Only the
+# second condition matters, because multiplying all elements by a constant does not change a relative error.
 
 # %%
-# Scaled down by a million, the same elements are as bad; scaled up, equal ones are good.
+# Scaled down by a million, δ_5 of the same elements has no right digit either; elements
+# of equal size give five right digits, even if all of them are a million.
 factor = 2.0**-20
 assert recursion_errors(1e5 * factor, others * factor, k)[-1] > 1
 assert max(recursion_errors(1.0 / factor, others / factor, k)) < 1e-5
@@ -216,15 +222,19 @@ assert max(recursion_errors(1.0 / factor, others / factor, k)) < 1e-5
 # %% [markdown]
 # ## The series
 #
-# Read the recursion backwards: $\delta_{j-1,i} = (\sigma_{j-1} - \delta_{j,i}) / e_i$. In this direction a large $e_i$
-# *divides* the error. So go up $p + 1$ steps to $\delta_{k+p+1,i}$, set it to zero, and come back:
+# Read the recursion backwards: $\delta_{j-1,i} = (\sigma_{j-1} - \delta_{j,i}) / e_i$. In this direction every step
+# *divides* the error by $e_i$. That suggests a plan: pretend that $\delta_{k+p+1,i}$, which is $p+1$ degrees higher, is
+# zero, and come down from there to $\delta_{k,i}$. The first step down gives $\sigma_{k+p}/e_i$, the second gives
+# $\sigma_{k+p-1}/e_i - \sigma_{k+p}/e_i^2$, and after $p + 1$ steps we have
 #
 # $$\tilde\delta_{k,i}^{(p)} = \sum_{j=0}^{p} (-1)^j \, \frac{\sigma_{k+j}(\mathbf{e})}{e_i^{\,j+1}}.$$
 #
-# The paper's eq. (60) prints the exponent $j$ instead of $j+1$
-# ([correction 1](../book/errata.md#1-the-series-misses-a-factor)). **Proposition 6** says that the error is exactly the
-# term that was dropped, $\sigma_{k+p}(\mathbf{e} \text{ without } e_i) / e_i^{\,p+1}$. With fractions, "exactly" can be
-# checked.
+# The number $p$ is the *order* of the series. The paper's eq. (60) prints the exponent $j$ instead of $j+1$
+# ([correction 1](../book/errata.md#1-the-series-misses-a-factor)).
+#
+# The value that we replaced by zero is $\delta_{k+p+1,i} = \sigma_{k+p}(\mathbf{e} \text{ without } e_i)$, and the $p +
+# 1$ steps divide it by $e_i$ each. So the error is exactly $\sigma_{k+p}(\mathbf{e} \text{ without } e_i) /
+# e_i^{\,p+1}$. This is **Proposition 6**. With fractions, "exactly" can be checked.
 
 
 # %%
@@ -251,7 +261,7 @@ assert printed == numbers[i] * rest[degree - 1]
 # %% [markdown]
 # ## When to use which
 #
-# The recursion is good for small elements, and the series for large ones.
+# The recursion is accurate for small elements, and the series is accurate for large ones.
 
 
 # %% tags=["hide-input"]
@@ -270,9 +280,9 @@ def compared(k, orders):
 
 
 # %% [markdown]
-# **Figure.** Relative errors of $\delta_{5,i}$ in float32 for one element $e_i$ among ten others near one. To the left
-# of the crossing the recursion is better, to the right the series. *At* the crossing neither is good. A larger order
-# $p$ moves the crossing down.
+# **Figure.** Relative errors of $\delta_{5,i}$ in float32 for one element $e_i$ among ten others near one. The
+# recursion is better to the left of the point where its curve crosses that of the series, and the series is better to
+# the right. *At* the crossing neither is good. With a larger order $p$ the error at the crossing is smaller.
 
 # %%
 limits = (1e-9, 1e9)
@@ -311,17 +321,25 @@ controls.explore(
 # %% [markdown]
 # ## Knowing which is which
 #
-# A program has to choose between the two without knowing the errors. The exact error of the series contains
-# $\sigma_{k+p}$ without $e_i$, which is as hard to compute as the derivative itself. The paper says so: "the
-# approximation error is not controlled at runtime". Instead it looks at the subtraction and takes the series where the
-# two terms "have a very small relative difference".
+# A program has to choose between recursion and series without knowing their errors. The exact error of the series
+# contains $\sigma_{k+p}$ without $e_i$, which is as hard to compute as the derivative itself. The paper says so: "the
+# approximation error is not controlled at runtime". Instead the paper looks at the subtraction, and takes the series
+# where the two terms "have a very small relative difference".
 #
-# What is very small? The text gives no number. The authors' public code adds all positive terms of the recursion to $P$
-# and all negative ones to $N$, and takes the series where $(\log P - \log N)/(|\log N| + 10^{-5}) < 10^{-5}$. The
-# package multiplies the relative differences of all steps so far, because a step hands its error on to the next one,
-# and takes the series when the product is below $\sqrt{u}$, which means that half of the digits are gone. Here are four
-# rules on normal random scores $x$ of four scales. The error is that of $\partial \log \sigma_k / \partial x_i$, a
-# number between 0 and 1.
+# What is very small? The text gives no number. We compare four rules.
+#
+# - *Never* take the series.
+# - *Each step alone:* take the series if one step subtracts terms whose relative difference is below $\sqrt{u}$. Then
+#   half of the digits are lost in that step.
+# - *Product of all steps*, the rule of the package: a step hands its error on to the next one, so the relative
+#   differences of all steps so far are multiplied. The series is taken if the product is below $\sqrt{u}$, or below the
+#   rounding error of the logarithms.
+# - *Parts agree*, the rule of the authors' public code: written out, the recursion is a sum with alternating signs. Let
+#   $P$ be the sum of its positive terms and $N$ the sum of its negative ones. The series is taken where
+#   $(\log P - \log N)/(|\log N| + 10^{-5}) < 10^{-5}$.
+#
+# The table tests them on normal random numbers $x_i = \log e_i$ of four scales. The error is that of
+# $\partial \log \sigma_k / \partial x_i$, a number between 0 and 1.
 
 
 # %%
@@ -377,15 +395,17 @@ assert rules.loc["parts agree, 1e-5 (public code)"].max() < 0.02
 
 # %% [markdown]
 # Judging each step alone is not enough. With the product of all steps, errors of up to a tenth remain, and with the
-# rule of the public code errors of up to a hundredth. A rule can only choose between recursion and series, and in
-# between neither is good.
+# rule of the public code errors of up to a hundredth. A rule can only choose between recursion and series, and there
+# are elements for which neither is good.
 #
 # ## What is lost
 #
+# So far we looked at single derivatives. What remains in the gradient of the loss, which training uses?
+#
 # **Figure.** The error of the whole gradient of the loss, relative to its largest entry, over the temperature and the
-# scale of the scores, in float32. Crossed cells are not finite. Where $\tau$ is large compared with the scores, all
-# elements are alike and Algorithm 2 is accurate. Elsewhere Algorithm 2 alone is lost, and the series saves it up to an
-# error of about a thousandth, with either rule.
+# scale of the scores, in float32. In crossed cells the gradient is not finite. Where $\tau$ is large compared with the
+# scores, all elements are alike and Algorithm 2 is accurate. Elsewhere Algorithm 2 alone fails. With the series, an
+# error of about a thousandth remains, under the rule of the package and under that of the public code.
 
 
 # %% tags=["hide-input"]
@@ -440,12 +460,12 @@ assert summary["max"].iloc[1:].between(1e-3, 1).all()
 
 # %% [markdown]
 # In the corner of small $\tau$ and large scores the logarithms reach a million, where neighbouring float32 numbers are
-# about 0.1 apart. Recursion and series take exponentials of differences of such logarithms, so no rule and no $p$ helps
-# there: the gradient is off by a fifth.
+# about 0.1 apart. Recursion and series take exponentials of differences of such logarithms, so no rule and no order $p$
+# helps there: the gradient is off by a fifth.
 #
-# Would float64 help? It delays the breakdown, but the series stays an approximation: its error is far above the
-# rounding error of float64. Automatic differentiation of the tree needs no series. It pays with memory, and in float32
-# with the digits of chapter 4.
+# Would float64 help? The errors are smaller, but the series stays an approximation, and its error is far above the
+# rounding error of float64. Automatic differentiation of the tree needs no series. Its price is memory and, in float32,
+# the digits that chapter 4 saw lost. The last row of the table is the pivot algorithm of chapter 6.
 
 # %% tags=["hide-input"]
 names = ["divide_and_conquer", "divide_and_conquer_autograd", "pivot"]
@@ -456,7 +476,8 @@ both = [torch.float32, torch.float64]
 found = measure.error_table(losses, *drawn, dtypes=both, **options)
 by_dtype = {"index": "algorithm", "columns": "dtype", "aggfunc": "max", "sort": False}
 summary = found.pivot_table("gradient_error", **by_dtype)
-tables.show(summary.map("{:.1e}".format).rename_axis("largest error of the gradient"))
+shown = summary.rename(index=tables.algorithm_name).rename_axis(columns=None)
+tables.show(shown.map("{:.1e}".format).rename_axis("largest error of the gradient"))
 
 # %%
 # The series leaves an error in float64 too; pivot is accurate to rounding in both.
@@ -467,22 +488,23 @@ assert summary["float64"]["pivot"] < 1e-14
 # %% [markdown]
 # ## What we saw
 #
-# - The derivative of $\sigma_j$ by an element is $\sigma_{j-1}$ without that element. Algorithm 2 gets it by
-#   subtraction, with little memory.
-# - An element far above the others destroys it. The error grows like $e_i^{\,k-1}$.
-# - The series is good exactly there. Its error is a single term, which is as hard to compute as the derivative.
-# - Between the two lies a region where neither is good. In float32 the gradient is off by about a thousandth in most of
-#   the map and by a fifth in its worst corner.
-# - A program has to choose between the two without knowing their errors. Judging each step alone leaves derivatives
-#   that are wrong by orders of magnitude. With the rule of the package or of the public code, the errors of a
-#   thousandth remain.
-# - The pivot algorithm, the last row of the last table, needs no series. Chapter 6 derives it.
+# - The derivative of $\sigma_j$ with respect to an element is $\sigma_{j-1}$ without that element. Algorithm 2 computes
+#   it by subtraction, with little memory.
+# - Algorithm 2 fails for an element far above the others. Its error grows like $e_i^{\,k-1}$.
+# - The series is accurate for such an element. The error of the series is a single term, which is as hard to compute as
+#   the derivative.
+# - For elements of intermediate size neither is good. In float32 the gradient is off by about a thousandth in the part
+#   of the map where the series is needed, and by a fifth in its worst corner.
+# - A program has to choose between recursion and series without knowing their errors. Judging each step alone leaves
+#   derivatives that are wrong by orders of magnitude. The rules of the package and of the public code leave errors of
+#   about a thousandth in the gradient.
+# - The pivot algorithm needs no series. Chapter 6 derives it.
 #
 # ## Questions
 #
 # 1. The derivatives of $\log \sigma_k$ by the scores $x_i$ lie between 0 and 1 and sum to $k$. Why? What do they say
 #    about the sets?
-# 2. Two elements are equal and far above the others. Which terms of their series are large?
+# 2. Two elements are equal and far above the others. Which terms of the series for one of them are large?
 # 3. The recursion is accurate for small elements. How could one make *every* element small?
 
 # %% [markdown]
@@ -505,9 +527,10 @@ assert summary["float64"]["pivot"] < 1e-14
 #
 # <details><summary>Answer 3</summary>
 #
-# Dividing all elements by a constant changes nothing but their size, so divide by the $k$-th largest. All but $k$
-# elements are then at most one, and $k$ others are at least as large as each of them. The $k$ largest need another
-# treatment. This is the idea of chapter 6.
+# Not every element, but all except $k$. Dividing all elements by a constant does not change a relative error, so divide
+# by the $k$-th largest element. Then all elements below the $k$ largest are at most one, and none of them is far above
+# the others, because $k$ elements are at least as large. The $k$ largest need another treatment. This is the idea of
+# chapter 6.
 #
 # </details>
 

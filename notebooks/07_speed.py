@@ -11,10 +11,12 @@
 # %% [markdown]
 # # 7 · Speed
 #
-# **Question.** What does the smooth top-$k$ loss cost, beside cross-entropy and beside the paper's algorithms?
+# **Question.** How much time and memory does the smooth top-$k$ loss take, compared with cross-entropy and with the
+# paper's algorithms?
 #
-# **You will** see Tables 3 and 4 of the paper with our times beside them, the pivot algorithm in plain torch, compiled
-# and fused, its memory, how time grows with $n$ and with $k$, other packages, and what a whole training step pays.
+# **You will** see Tables 3 and 4 of the paper with our times beside them, the times of the pivot algorithm in plain
+# torch, compiled and fused, its memory, how time grows with $n$ and with $k$, the times of other packages, and how much
+# longer a whole training step takes.
 #
 # **Paper.** Section 4, appendix B.3.2 (Tables 3 and 4), Proposition 5.
 #
@@ -31,6 +33,7 @@ sample_seconds = 0.03
 # %%
 import pandas as pd
 import torch
+from IPython.display import Markdown
 
 from smooth_topk.study import figures, measure, tables
 from smooth_topk.study.chapters import notebook
@@ -42,11 +45,11 @@ notebook.start(profile)
 # ## How it is measured
 #
 # `python scripts/benchmark.py` measures everything on this page and writes one CSV file per section to `book/results`.
-# This chapter reads these files. Where a file is missing, it says "not recorded".
+# This chapter reads these files. Where a file is missing, the chapter says "not recorded".
 #
 # Every time is a median. The functions take turns, round after round, so that a machine that slows down slows all of
 # them. Other processes can still disturb a sample. The benchmark therefore watches how busy the whole machine is, and
-# drops the samples during which others were at work.
+# drops the samples during which other processes were at work.
 #
 # **The paper's times are those of an Nvidia Titan Xp, ours those of the processor named below.** Compare rows of one
 # machine with one another, and not seconds across machines.
@@ -79,17 +82,19 @@ def seconds_of(table):
 # %% [markdown]
 # ## Table 3: the forward pass
 #
-# The summation algorithm (SA) walks through the classes one by one: $n$ steps, none of which can run beside another.
-# Divide and conquer (DC) multiplies pairs of polynomials: $\log_2 n$ steps with much work each. On a GPU, which works
-# on thousands of numbers at once, this decides. On a CPU with two cores a step of SA is cheap, and DC pays for its
-# logarithms. Batch 256, $k = 5$, $\tau = 1$; nothing is kept for a backward pass.
+# The summation algorithm (SA) walks through the classes one by one. It takes $n$ steps, and no two of them can run at
+# the same time. Divide and conquer (DC) multiplies pairs of polynomials. It takes $\log_2 n$ steps with much work in
+# each. A GPU works on thousands of numbers at once, so there the number of steps decides. On a CPU with two cores the
+# amount of work decides: a step of SA is cheap, and DC pays for its logarithms. The batch has 256 samples, $k = 5$ and
+# $\tau = 1$. The times are those of the forward pass alone, without keeping anything for a backward pass.
 
 # %% tags=["hide-input"]
 forward = recorded("forward")
 tables.show(tables.speed_table(forward, "forward"))
 
 # %% [markdown]
-# So the order of the paper's two algorithms is reversed on our processor. How many times as long as SA does DC take?
+# On the paper's GPU, DC is faster than SA from 1,000 classes on. On our processor, SA is faster at every size. The next
+# lines say how many times as long as SA the algorithm DC takes, in the paper and here.
 
 # %% tags=["hide-input"]
 if len(forward):
@@ -104,8 +109,9 @@ if len(forward):
 # %% [markdown]
 # ## Table 4: the backward pass
 #
-# The paper's custom backward pass (Algorithm 2, CB) is compared with automatic differentiation of the same forward pass
-# (AD). The graph exists before the clock starts. Pivot needs one polynomial per sample and one pass over the scores.
+# The table compares the paper's custom backward pass (CB, Algorithm 2 of chapter 5) with automatic differentiation (AD)
+# of the same forward pass. The forward pass is done before the clock starts. The backward pass of pivot needs one
+# polynomial per sample and one pass over the scores.
 
 # %% tags=["hide-input"]
 backward = recorded("backward")
@@ -113,9 +119,11 @@ tables.show(tables.speed_table(backward, "backward"))
 
 # %% [markdown]
 # How many times as fast as automatic differentiation is the custom backward pass? On our processor it is nearly twice
-# as fast with up to 1,000 classes. From 10,000 classes on it is *not* faster. The paper's advantage shrinks with $n$ as
-# well, from a factor of 23 to 1.7, and its text says more than that ([correction
-# 14](../book/errata.md#14-statements-that-the-papers-own-tables-do-not-support)).
+# as fast with up to 1,000 classes. With 10,000 classes or more it is *not* faster. In the paper's own Table 4 the
+# advantage shrinks as well, from a factor of 23 with 1,000 classes to 1.7 with 100,000, although its text speaks of
+# "one to two orders of magnitude" ([correction
+# 14](../book/errata.md#14-statements-that-the-papers-own-tables-do-not-support)). The last number of each line is for
+# pivot.
 
 # %% tags=["hide-input"]
 if len(backward):
@@ -125,13 +133,14 @@ if len(backward):
         theirs = paper["DC (AD)", n] / paper["DC (CB)", n]
         ratio = ours["divide_and_conquer_autograd", n] / ours["divide_and_conquer", n]
         pivot = ours["divide_and_conquer_autograd", n] / ours["pivot", n]
-        print(f"n = {n:>7,}: paper {theirs:4.1f}, ours {ratio:.2f}; pivot {pivot:.0f}")
+        line = f"n = {n:>7,}: paper {theirs:4.1f}, ours {ratio:.2f} times as fast;"
+        print(f"{line} pivot {pivot:.0f} times")
 
 # %% [markdown]
 # ## A short measurement, here and now
 #
-# This cell measures forward and backward pass together, as training pays them. It takes seconds, and its numbers are
-# rough. They show the order of magnitude on *your* machine.
+# This cell measures forward and backward pass together, because training needs both. The measurement takes seconds, and
+# its numbers are rough. They show the order of magnitude on *your* machine.
 
 # %% tags=["hide-input"]
 settings = measure.Settings(
@@ -183,8 +192,9 @@ assert ours["gradient_error"].max() < 1e-5
 # - *Fused* is one kernel per direction: Numba on a CPU, Triton on a GPU. Both are optional, and `smooth_topk_loss`
 #   takes them where they are installed.
 #
-# Cross-entropy itself sets the limit: one read of the scores forward, one read and one write backward. We had no GPU,
-# so the Triton kernels are not timed. `python scripts/benchmark.py --device cuda` times them.
+# Cross-entropy is the yardstick. Any such loss has to read the scores at least once in the forward pass, and to read
+# them and write a gradient of the same size in the backward pass. We had no GPU, so the Triton kernels are not timed.
+# `python scripts/benchmark.py --device cuda` times them.
 
 # %% tags=["hide-input"]
 loss = recorded("loss")
@@ -192,8 +202,8 @@ tables.show(tables.cost_table(loss))
 
 # %% [markdown]
 # **Figure.** Recorded time per sample of forward and backward pass, and its ratio to cross-entropy, with all threads
-# and $\tau = 1$. With 100 classes most of the time is the cost of calling functions. From 1,000 classes on the work
-# counts.
+# and $\tau = 1$. With 100 classes most of the time goes into calling functions. From 1,000 classes on most of it goes
+# into arithmetic.
 
 # %%
 most = loss
@@ -214,17 +224,19 @@ if len(loss):
 # %% [markdown]
 # ## Memory
 #
-# What counts is the most that torch holds at once during forward and backward pass, beyond scores and labels. Every
-# allocation and release is counted. Cross-entropy keeps the log-probabilities and makes two more tensors of that size
-# on the way back. Pivot keeps $O(k)$ numbers per sample and works in blocks of rows that stay in the processor's cache.
+# The peak memory is the largest amount that torch holds at any moment of the forward and backward pass, beyond scores
+# and labels. It is found by counting every allocation and release. Cross-entropy keeps the log-probabilities for the
+# backward pass, which makes two more tensors of the same size. Pivot keeps $O(k)$ numbers per sample and works in
+# blocks of rows that stay in the processor's cache.
 
 # %% tags=["hide-input"]
 memory = recorded("memory")
 tables.show(tables.memory_table(memory))
 
 # %% [markdown]
-# **Figure.** Peak memory in multiples of the scores' own size. In plain torch, pivot needs as much as cross-entropy
-# with 1,000 classes and less than half with 10,000 or more. The fused kernels need a third from 1,000 classes on.
+# **Figure.** Peak memory in multiples of the size of the scores. In plain torch, pivot needs as much as cross-entropy
+# with 1,000 classes and less than half as much with 10,000 or more. The fused kernels need about a third of the memory
+# of cross-entropy from 1,000 classes on.
 
 # %%
 if len(memory):
@@ -248,18 +260,19 @@ assert peaks["pivot"] <= 2 * peaks["cross_entropy"]
 # %% [markdown]
 # ## How time grows
 #
-# Proposition 5 says $O(kn)$. A power law fitted to the times of each algorithm gives its exponent in $n$, from 1,000
-# classes on, and in $k$. An exponent of one means linear growth. Below one, part of the time does not depend on the
-# size at all.
+# Proposition 5 says that the time grows in proportion to $kn$. To check this, a power law is fitted to the times of
+# each algorithm. The table shows the exponent of $n$, from 1,000 classes on, and the exponent of $k$. An exponent of
+# one means linear growth. If the exponent is below one, part of the time does not depend on the size at all.
 
 # %% tags=["hide-input"]
 exponents = recorded("exponents")
 tables.show(tables.exponent_table(exponents))
 
 # %% [markdown]
-# **Figure.** Time per sample against $k$, with 1,000 classes. The steps in the curves are changes of arithmetic: up to
-# $k = 8$ float32 is accurate enough for the coefficients, up to $k = 32$ float64 is, and beyond that only sums of
-# positive numbers are, which take more memory traffic.
+# **Figure.** Time per sample against $k$, with 1,000 classes. The steps in the curves are changes of arithmetic. Up to
+# $k = 5$ float32 is accurate enough for the coefficients, and then float64 is. From $k = 17$ with Numba and from
+# $k = 33$ in plain torch, a second algorithm takes over: it moves the pivot to where head and tail are in balance, and
+# stays exact for every $k$.
 
 # %%
 sweep = recorded("k_sweep")
@@ -275,6 +288,7 @@ if len(sweep):
     errors = by_k[["loss_error", "gradient_error"]].max()
     columns = {"loss_error": "loss", "gradient_error": "gradient"}
     shown = errors.rename(columns=columns).map("{:.0e}".format)
+    shown = shown.rename(index=tables.algorithm_name, level="algorithm")
     display(tables.show(shown))
 else:
     print("not recorded")
@@ -282,9 +296,9 @@ else:
 # %% [markdown]
 # ## Other packages
 #
-# `difftopk` carries the paper's public implementation of this very loss. The others are different losses with a similar
-# purpose, so only their time can be compared. Packages that are not installed are left out:
-# `pip install 'smooth-topk[peers]'` installs them.
+# The package `difftopk` contains the paper's public implementation of this very loss. The other rows are different
+# losses with a similar purpose, so only their times can be compared. Packages that are not installed are left out of
+# the benchmark. `pip install 'smooth-topk[peers]'` installs them.
 
 # %% tags=["hide-input"]
 peers = recorded("peers")
@@ -293,9 +307,11 @@ tables.show(tables.cost_table(peers))
 # %% [markdown]
 # ## A training step
 #
-# A user notices the whole step: forward pass of the network, loss, backward pass, update. The paper reports 10 % more
-# time on a GPU. Here, two steps of the same kind differ by more than the loss adds. The last column therefore times the
-# loss alone: it divides what the loss takes beyond cross-entropy by the length of the step.
+# A user notices the time of the whole training step: forward pass of the network, loss, backward pass, update. The
+# paper reports that training on ImageNet with its loss takes 10 % longer than with cross-entropy, on two GPUs. On our
+# processor the loss adds less than the time by which two equal steps differ. For the last column the loss was therefore
+# timed alone. The column shows how much longer the smooth loss takes than cross-entropy, divided by the time of the
+# whole step.
 
 # %% tags=["hide-input"]
 steps = recorded("training_step")
@@ -307,12 +323,20 @@ if len(steps):
     assert steps["extra"].max() < 0.01
 
 # %% [markdown]
+# ## In short
+#
+# The README shows the same table: forward and backward pass in multiples of the time of cross-entropy.
+
+# %% tags=["hide-input"]
+display(Markdown(tables.speed_in_short(paths.recorded_folder())))
+
+# %% [markdown]
 # ## What we saw
 #
 # - The pivot algorithm takes one pass over the scores per direction, with $O(kn)$ operations.
-# - On our processor, forward and backward pass with 1,000 classes take 9 times as long as cross-entropy in plain torch
-#   and 2.3 times fused. With 10,000 classes the fused loss takes 0.65 of the time of cross-entropy. The paper's divide
-#   and conquer takes 135 times as long as cross-entropy in both cases.
+# - With few classes a call is mostly overhead, and the loss takes several times as long as cross-entropy. With 10,000
+#   classes or more the fused loss is faster than cross-entropy. The paper's divide and conquer takes more than 50 times
+#   as long in every case.
 # - The paper's custom backward pass is not faster than automatic differentiation from 10,000 classes on.
 # - In plain torch the loss needs as much memory as cross-entropy with 1,000 classes and less than half with 10,000 or
 #   more.
@@ -320,31 +344,32 @@ if len(steps):
 #
 # ## Questions
 #
-# 1. Why does the summation algorithm fare so much better on a CPU than in the paper's Table 3?
+# 1. Beside divide and conquer, why does the summation algorithm do so much better on a CPU than in the paper's Table 3?
 # 2. Which part of the cost at $n = 100$ would a faster kernel not remove?
 # 3. Cross-entropy reads the scores once. Why can the smooth loss, with its $\binom{n}{k}$ terms, do the same?
 
 # %% [markdown]
 # <details><summary>Answer 1</summary>
 #
-# Each of its $n$ steps is one small vector operation over batch and degrees. On the paper's GPU a step costs the time
-# to start a kernel, whatever it computes, so 1,000 steps take 62 ms. A CPU starts a step faster and has little to gain
-# from doing several at once.
+# Each of its $n$ steps is one small vector operation over batch and degrees. On a GPU such a step takes about as long
+# as starting a kernel, however little it computes. In Table 3, 1,000 steps take 62 ms. A CPU starts a step faster, and
+# it has few cores, so it would gain little from running several steps at once.
 #
 # </details>
 #
 # <details><summary>Answer 2</summary>
 #
-# The fixed cost per call: checking arguments, going through autograd, allocating the results. With 100 classes the
-# arithmetic of one batch takes less time than that.
+# The fixed cost per call: checking arguments, going through autograd, and allocating the results. With 100 classes this
+# takes more time than the arithmetic of one batch.
 #
 # </details>
 #
 # <details><summary>Answer 3</summary>
 #
-# Because the sum depends on the tail only through its power sums or its first $k$ symmetric polynomials, which grow
-# while the scores stream by, and on the head, which is $k$ numbers. The gradient of the tail is one polynomial in
-# $u_i$, so the second pass needs only its coefficients.
+# The sum depends on the head, which is $k$ numbers, and on the tail only through $k$ numbers: its power sums or its
+# first $k$ symmetric polynomials. These can be updated score by score while the scores are read once. The derivative of
+# every class of the tail is $u_i$ times one polynomial in $u_i$, so the backward pass needs only $k$ coefficients and
+# one more read of the scores.
 #
 # </details>
 

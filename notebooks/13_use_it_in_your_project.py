@@ -48,8 +48,11 @@ from smooth_topk import (
 from smooth_topk.study import figures, measure, tables
 from smooth_topk.study.chapters import notebook
 from smooth_topk.study.data.datasets import load_data
-from smooth_topk.study.experiments.paper_runs import FEATURES
-from smooth_topk.study.experiments.registry import table_1_noise, table_2_small_data
+from smooth_topk.study.experiments.paper_runs import (
+    FEATURES,
+    table_1_noise,
+    table_2_small_data,
+)
 from smooth_topk.study.experiments.run_config import RunConfig
 
 notebook.start(profile)
@@ -66,6 +69,9 @@ random = torch.Generator().manual_seed(13)
 # | few images per class | try both | paper: +2.1 points on 5 % of ImageNet; ours: −0.9 (chapter 10) |
 # | noisy labels and no early stopping | try both | the paper's smooth loss needs none; here neither loss did (chapter 9) |
 # | a few epochs of fine-tuning | cross-entropy first | the smooth loss needs more steps to fit (chapter 10) |
+#
+# Cross-entropy and the smooth loss are not the only candidates:
+# [chapter 15](15_the_family.ipynb) puts twelve losses side by side.
 #
 # Our numbers are means of five seeds on features of CIFAR-100, with each loss tuned; those of the noise
 # are at $p = 0.8$ within superclasses. The rest of this chapter gives the reasons, with code that you can
@@ -126,8 +132,8 @@ except ValueError as error:
 # What must be avoided is a $\tau$ that is too small. Appendix D.1.4 advises a low value at which the
 # network still learns on its training set. Before any training, one figure tells which values are
 # too low: the share of derivatives that are not zero under the initial weights. The authors believe
-# that the right value depends on $k$ and on the number of classes more than on the network; we have
-# not tested that belief.
+# that the right value depends on $k$ and on the number of classes more than on the network.
+# [Chapter 15](15_the_family.ipynb) varies both on features.
 #
 # **Figure.** Share of the derivatives of the loss that are not zero in float32, for random scores of
 # the size that an untrained network gives. Below $\tau = 10^{-3}$ most classes learn nothing from a

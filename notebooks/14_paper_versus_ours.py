@@ -325,3 +325,7 @@ for k, name in ((1, "Table 7: margin, k = 1"), (5, "Table 8: margin, k = 5")):
 # images two seeds differ by up to a few points.
 #
 # </details>
+#
+# ## Next
+#
+# [15 · The family](15_the_family.ipynb) leaves the paper and compares the smooth loss with eleven others.

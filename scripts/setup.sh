@@ -1,5 +1,6 @@
 # Sourced by the other scripts: goes to the project's root, makes .venv if it is missing or stale, and puts it on PATH.
 # PYTHON chooses another interpreter: PYTHON=python3.12 bash scripts/test.sh
+# TORCH_INDEX_URL chooses another build of torch, such as one for a CUDA version: the address of its package index.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -16,8 +17,14 @@ if [ "$(cat .venv/complete 2>/dev/null || true)" != "$wanted" ]; then
     say "Making .venv from requirements.lock (a few minutes, once)"
     rm -rf .venv
     "$python" -m venv .venv || fail "Could not make .venv here."
+    if [ -n "${TORCH_INDEX_URL:-}" ]; then # first: what is installed already satisfies the lock, whatever its build
+        .venv/bin/python -m pip install --quiet --disable-pip-version-check --index-url "$TORCH_INDEX_URL" $(grep -E '^torch(vision)?==' requirements.lock) || fail "Could not install torch from TORCH_INDEX_URL=$TORCH_INDEX_URL: the lines above say why."
+    fi
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock || fail "Could not install what requirements.lock names: the lines above say why."
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . || fail "Could not install smooth_topk itself."
+    if command -v nvidia-smi >/dev/null && ! .venv/bin/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
+        say "This machine has an NVIDIA GPU, but the installed torch cannot use it: book/gpu_server.md says how to choose its build"
+    fi
     printf '%s\n' "$wanted" > .venv/complete
 fi
 export PATH="$PWD/.venv/bin:$PATH"

@@ -81,7 +81,7 @@ def balanced_subset(labels, fraction_or_count: float | int, *, seed: int):
     """
     values = _integers(labels, "labels")
     if isinstance(fraction_or_count, float) and fraction_or_count == 1.0:
-        return _like(torch.arange(len(values)), labels)
+        return _like(torch.arange(len(values), device="cpu"), labels)
     rank, smallest, classes = _rank_within_class(values, seed, SUBSET)
     if isinstance(fraction_or_count, float):
         if not 0 < fraction_or_count <= 1:
@@ -125,14 +125,14 @@ def _rank_within_class(labels: Tensor, seed: int, stream: int) -> tuple[Tensor, 
     order = _uniform(seed, stream, len(labels)).argsort(stable=True)
     order = order[group[order].argsort(stable=True)]  # class after class, each in random order
     rank = torch.empty_like(order)
-    rank[order] = torch.arange(len(order)) - (size.cumsum(0) - size)[group[order]]
+    rank[order] = torch.arange(len(order), device="cpu") - (size.cumsum(0) - size)[group[order]]
     return rank, int(size.min()) if len(size) else 0, len(size)
 
 
 def _uniform(seed: int, stream: int, count: int) -> Tensor:
     """`count` float64 numbers in [0, 1): number i is a function of seed, stream and i (the SplitMix64 generator)."""
-    start = _mixed(torch.tensor(_signed(seed * 4 + stream)))
-    state = start + torch.arange(1, count + 1) * _signed(0x9E3779B97F4A7C15)
+    start = _mixed(torch.tensor(_signed(seed * 4 + stream), device="cpu"))
+    state = start + torch.arange(1, count + 1, device="cpu") * _signed(0x9E3779B97F4A7C15)
     return (_mixed(state) >> 11 & (1 << 53) - 1).double() * 2.0**-53
 
 
@@ -150,7 +150,7 @@ def _signed(value: int) -> int:
 
 def _integers(values, name: str) -> Tensor:
     """A one-dimensional int64 copy on the CPU."""
-    tensor = values.detach().cpu() if isinstance(values, Tensor) else torch.tensor(values)
+    tensor = values.detach().cpu() if isinstance(values, Tensor) else torch.tensor(values, device="cpu")
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"{name} must be integers, got {tensor.dtype}.")
     if tensor.ndim != 1:

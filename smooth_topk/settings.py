@@ -11,6 +11,8 @@ from .arguments import check_choice, holds_numbers, positive_number, real_number
 from .reduction import REDUCTIONS
 from .symmetric_polynomials import ALGORITHMS, check_series_order
 
+PLAIN = {int, float, str, type(None)}  # types whose values can be remembered: equal ones mean the same
+
 
 class Settings(NamedTuple):
     """What a loss is computed with beside its tensors; `smooth_topk_loss` explains each."""
@@ -31,12 +33,9 @@ class Settings(NamedTuple):
 
 def checked_settings(*arguments: Any) -> Settings:
     """The fields of Settings in their order, checked; remembered, because a loss is called again with the same ones."""
-    if torch.compiler.is_compiling() or any(isinstance(argument, Tensor) for argument in arguments):
+    if torch.compiler.is_compiling() or not all(map(PLAIN.__contains__, map(type, arguments))):
         return _checked(*arguments)
-    try:
-        return _remembered(*arguments)
-    except TypeError:  # what cannot be remembered, or is refused
-        return _checked(*arguments)
+    return _remembered(*arguments)
 
 
 def _checked(

@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 from functools import partial
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -14,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.func import vmap
 
-from smooth_topk import HardTopKLoss, SmoothTopKLoss, hard_topk_loss, smooth_topk_loss
-from smooth_topk.pivot import backend_for, numba_backend, torch_backend
+from smooth_topk import HardTopKLoss, SmoothTopKLoss, hard_topk_loss, losses, smooth_topk_loss
+from smooth_topk.pivot import backend_for, numba_backend, numba_large_k, torch_backend, torch_large_k
 from smooth_topk.pivot.composition import is_transformed
 
 FLOAT32 = 2e-6  # a few roundings of float32
@@ -95,14 +96,17 @@ def test_a_batch_is_a_loop_over_its_rows_and_need_not_be_contiguous(loss):
         torch.testing.assert_close(one_gradient, derivatives, rtol=FLOAT64, atol=FLOAT64)
 
 
-def test_an_empty_batch_has_no_losses_and_sums_to_zero():
-    scores, labels = torch.empty(0, 10, requires_grad=True), torch.empty(0, dtype=torch.int64)
-    assert smooth_topk_loss(scores, labels, reduction="none").shape == (0,)
-    total = smooth_topk_loss(scores, labels, reduction="sum")
+@pytest.mark.parametrize("algorithm", ["auto", "pivot"])
+@pytest.mark.parametrize("k", [5, 40])
+def test_an_empty_batch_has_no_losses_and_sums_to_zero(algorithm, k):
+    loss = partial(smooth_topk_loss, k=k, algorithm=algorithm)
+    scores, labels = torch.empty(0, 60, requires_grad=True), torch.empty(0, dtype=torch.int64)
+    assert loss(scores, labels, reduction="none").shape == (0,)
+    total = loss(scores, labels, reduction="sum")
     total.backward()
     assert total == 0
-    assert scores.grad.shape == (0, 10)
-    assert smooth_topk_loss(scores, labels).isnan() == F.cross_entropy(scores, labels).isnan()
+    assert scores.grad.shape == (0, 60)
+    assert loss(scores, labels).isnan() == F.cross_entropy(scores, labels).isnan()
 
 
 def test_the_modules_hold_hyper_parameters_and_give_the_functions_values():
@@ -118,6 +122,69 @@ def test_the_modules_hold_hyper_parameters_and_give_the_functions_values():
     hard = HardTopKLoss(k=3, margin=2.0)
     assert torch.equal(hard(scores, labels), hard_topk_loss(scores, labels, k=3, margin=2.0))
     assert repr(hard) == "HardTopKLoss(k=3, margin=2.0, reduction='mean')"
+
+
+OPTIONS = {  # none of them a default, and each changes the result
+    "k": 3,
+    "margin": 0.25,
+    "weight": torch.linspace(0.5, 2.0, 12),
+    "ignore_index": 1,
+    "reduction": "sum",
+    "label_smoothing": 0.3,
+}
+SMOOTH_OPTIONS = OPTIONS | {"tau": 0.2, "algorithm": "summation", "series_order": 0}
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "option"),
+    [(SmoothTopKLoss, smooth_topk_loss, option) for option in SMOOTH_OPTIONS]
+    + [(HardTopKLoss, hard_topk_loss, option) for option in OPTIONS],
+)
+def test_the_modules_hand_every_option_on(module, function, option, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    scores, labels = torch.randn(6, 12, generator=generator, dtype=torch.float64), torch.tensor([0, 1, 5, 1, 11, 4])
+    needed = {"algorithm": "divide_and_conquer"} if option == "series_order" else {}
+    given = needed | {option: SMOOTH_OPTIONS[option]}
+    expected, gradient = value_and_gradient(function, scores, labels, **given)
+    value, same_gradient = value_and_gradient(module(**given), scores, labels)
+    assert torch.equal(value, expected)
+    assert torch.equal(same_gradient, gradient)
+    if option in ("algorithm", "series_order"):  # another way to nearly the same numbers
+        seen = {}
+        polynomials = losses.log_symmetric_polynomials
+        monkeypatch.setattr(
+            losses,
+            "log_symmetric_polynomials",
+            lambda *a, **options: (seen.update(options), polynomials(*a, **options))[1],
+        )
+        module(**given)(scores, labels)
+        assert seen[option] == given[option]
+    else:
+        assert not torch.allclose(value_and_gradient(module(), scores, labels)[1], gradient)
+
+
+def test_the_defaults_are_those_of_the_paper():
+    scores, labels = torch.randn(6, 12), torch.tensor([0, 1, 5, -100, 11, 4])
+    smooth = smooth_topk_loss(scores, labels, k=5, tau=1.0, margin=1.0, ignore_index=-100, reduction="mean")
+    assert torch.equal(smooth_topk_loss(scores, labels), smooth)
+    assert torch.equal(SmoothTopKLoss()(scores, labels), smooth)
+    hard = hard_topk_loss(scores, labels, k=5, margin=1.0, ignore_index=-100, reduction="mean")
+    assert torch.equal(hard_topk_loss(scores, labels), hard)
+    assert torch.equal(HardTopKLoss()(scores, labels), hard)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("loss", [smooth_topk_loss, hard_topk_loss])
+def test_weights_ignored_labels_and_reductions_are_those_of_cross_entropy(loss, weighted, reduction):
+    generator = torch.Generator().manual_seed(0)
+    scores, labels = torch.randn(5, 12, generator=generator, dtype=torch.float64), torch.tensor([0, 7, 5, 7, 11])
+    weight = torch.linspace(0.5, 2.0, 12, dtype=torch.float64) if weighted else None
+    rows = torch.stack([loss(row[None], label[None], k=3) for row, label in zip(scores, labels, strict=True)])
+    counts = (weight[labels] if weighted else torch.ones(5, dtype=torch.float64)) * (labels != 7)
+    expected = {"none": rows * counts, "sum": (rows * counts).sum(), "mean": (rows * counts).sum() / counts.sum()}
+    value = loss(scores, labels, k=3, weight=weight, ignore_index=7, reduction=reduction)
+    torch.testing.assert_close(value, expected[reduction], rtol=FLOAT64, atol=0)
 
 
 SCORES, LABELS = torch.zeros(4, 10), torch.zeros(4, dtype=torch.int64)
@@ -185,11 +252,31 @@ PATHS = {"auto": smooth_topk_loss, "pivot": partial(smooth_topk_loss, algorithm=
 EVERY_PATH = pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
 
 
-def test_the_paths_are_three_different_ones():
-    scores = torch.zeros(2, 20)
-    assert backend_for(scores, 5) is (numba_backend if numba_backend.NUMBA_INSTALLED else torch_backend)
+def test_the_paths_are_three_different_ones(monkeypatch):
+    scores, labels = torch.randn(2, 60), torch.tensor([0, 1])
+    installed = find_spec("numba") is not None
+    assert backend_for(scores, 5) is (numba_backend if installed else torch_backend)
+    assert backend_for(scores, 40) is (numba_large_k if installed else torch_large_k)
     assert backend_for(scores, 5, fused=False) is torch_backend
+    assert backend_for(scores, 40, fused=False) is torch_large_k
     vmap(lambda row: pytest.fail("torch.func is not seen") if not is_transformed() else row)(scores)
+
+    called = []
+    for backend in (numba_backend, numba_large_k, torch_backend, torch_large_k):
+        name = "_forward" if backend is numba_backend else "forward"
+        kept = getattr(backend, name)
+        monkeypatch.setattr(backend, name, lambda *a, b=backend, f=kept: (called.append(b), f(*a))[1])
+    expected = [numba_backend, numba_large_k] if installed else [torch_backend, torch_large_k]
+    for k in (5, 40):
+        smooth_topk_loss(scores, labels, k=k)
+    assert called == expected
+    for k in (5, 40):
+        smooth_topk_loss(scores, labels, k=k, algorithm="pivot")
+    assert called[2:] == [torch_backend, torch_large_k]
+    by_composition(scores, labels, k=5)
+    assert len(called) == 4
+    node = smooth_topk_loss(scores.requires_grad_(), labels).grad_fn.name()
+    assert node == ("FusedLossBackward" if installed else "PivotLossBackward")  # nothing before it, nothing after it
 
 
 @EVERY_PATH
@@ -200,8 +287,8 @@ def test_a_nan_or_plus_infinity_makes_its_own_row_nan_and_no_other(path, spoiler
     scores[1, 7] = spoiler  # of another class
     scores[2, 2] = spoiler  # of the label
     labels = torch.tensor([0, 0, 2, 2])
-    losses, gradient = value_and_gradient(path, scores, labels, k=k, reduction="none")
-    assert losses.isnan().tolist() == [False, True, True, False]
+    values, gradient = value_and_gradient(path, scores, labels, k=k, reduction="none")
+    assert values.isnan().tolist() == [False, True, True, False]
     assert gradient.isnan().any(1).tolist() == [False, True, True, False]
     assert F.cross_entropy(scores, labels, reduction="none").isnan().tolist() == [False, True, True, False]
 
@@ -244,12 +331,14 @@ def test_a_gradient_far_below_one_keeps_its_digits(path):
         torch.testing.assert_close(gradient, exact.float(), rtol=1e-5, atol=0)
 
 
-def test_an_ignored_row_may_hold_anything():
+@pytest.mark.parametrize("algorithm", ["auto", "pivot"])
+@pytest.mark.parametrize("k", [5, 18])
+def test_an_ignored_row_may_hold_anything(algorithm, k):
     scores = torch.randn(3, 20, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([0, -100, 2])
-    value, gradient = value_and_gradient(smooth_topk_loss, scores, labels)
+    value, gradient = value_and_gradient(smooth_topk_loss, scores, labels, k=k, algorithm=algorithm)
     scores[1] = torch.nan
-    spoilt, spoilt_gradient = value_and_gradient(smooth_topk_loss, scores, labels)
+    spoilt, spoilt_gradient = value_and_gradient(smooth_topk_loss, scores, labels, k=k, algorithm=algorithm)
     assert torch.equal(spoilt, value)
     assert torch.equal(spoilt_gradient, gradient)
     assert gradient[1].eq(0).all()
@@ -298,21 +387,22 @@ def test_the_hard_loss_of_a_row_with_a_nan_or_with_too_few_classes():
     ]
     few = torch.full((2, 5), -torch.inf)
     few[:, 1] = 1.0
-    losses, gradient = value_and_gradient(hard_topk_loss, few, torch.tensor([0, 1]), k=2, reduction="none")
-    assert losses.tolist() == [0.0, 0.0]
+    values, gradient = value_and_gradient(hard_topk_loss, few, torch.tensor([0, 1]), k=2, reduction="none")
+    assert values.tolist() == [0.0, 0.0]
     assert gradient.eq(0).all()
     assert smooth_topk_loss(few, torch.tensor([0, 1]), k=2, reduction="none").tolist() == [0.0, 0.0]
 
 
+@EVERY_PATH
 @pytest.mark.parametrize("k", [1, 3, 5, 9])
 @pytest.mark.parametrize("deleted", [3, 8, 14])
-def test_a_score_of_minus_infinity_deletes_its_class(k, deleted):
+def test_a_score_of_minus_infinity_deletes_its_class(path, k, deleted):
     generator = torch.Generator().manual_seed(k)
     scores = torch.randn(4, 16, generator=generator, dtype=torch.float64)
     gone = torch.stack([torch.randperm(15, generator=generator)[:deleted] + 1 for _ in range(4)])
     labels = torch.zeros(4, dtype=torch.int64)
     masked = scores.scatter(1, gone, -torch.inf)
-    values, gradient = value_and_gradient(smooth_topk_loss, masked, labels, k=k, tau=0.3, reduction="none")
+    values, gradient = value_and_gradient(path, masked, labels, k=k, tau=0.3, reduction="none")
     assert (gradient.gather(1, gone) == 0).all()
     for row in range(4):
         kept = [i for i in range(16) if i not in gone[row].tolist()]
@@ -341,9 +431,10 @@ def test_shifting_all_scores_changes_nothing_and_permuting_classes_permutes_the_
     torch.testing.assert_close(places, gradient[:, order], rtol=FLOAT64, atol=FLOAT64)
 
 
-def test_the_label_with_a_score_of_minus_infinity_costs_infinitely_much_and_pulls_with_full_force():
+@EVERY_PATH
+def test_the_label_with_a_score_of_minus_infinity_costs_infinitely_much_and_pulls_with_full_force(path):
     scores = torch.tensor([[0.0, 1.0, -torch.inf, 2.0]])
-    value, gradient = value_and_gradient(smooth_topk_loss, scores, torch.tensor([2]), k=2)
+    value, gradient = value_and_gradient(path, scores, torch.tensor([2]), k=2)
     assert value == torch.inf
     assert gradient[0, 2] == -0.5
     assert gradient.isfinite().all()

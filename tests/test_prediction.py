@@ -143,3 +143,11 @@ SCORES, LABELS = torch.zeros(2, 3), torch.tensor([0, 1])
 def test_bad_input_gets_a_sentence_that_names_the_value(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_the_usual_prediction_has_five_classes():
+    scores = torch.arange(8.0)[None]
+    errors = [topk_error(scores, torch.tensor([label])).item() for label in (3, 2)]
+    assert errors == [0.0, 1.0]  # the fifth and the sixth largest
+    assert [topk_accuracy(scores, torch.tensor([label])).item() for label in (3, 2)] == [1.0, 0.0]
+    assert topk_probabilities(scores).sum() == pytest.approx(5.0)

@@ -1,5 +1,7 @@
 """Every transform and kind of tensor that cross-entropy works with: the loss works, and gives the same numbers."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,7 +10,7 @@ from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from smooth_topk import smooth_topk_loss
+from smooth_topk import corrupt_within_superclass, smooth_topk_loss
 
 GENERATOR = torch.Generator().manual_seed(0)
 SCORES = torch.randn(4, 9, dtype=torch.float64, generator=GENERATOR)
@@ -149,6 +151,20 @@ def test_labels_of_another_device_are_refused():
         loss(SCORES, torch.empty(4, dtype=torch.int64, device="meta"))
     with pytest.raises(RuntimeError, match=r"weight must be on the device of the scores, cpu, got meta\."):
         smooth_topk_loss(SCORES, LABELS, weight=torch.empty(9, device="meta"))
+
+
+@pytest.mark.parametrize("k", [5, 40])
+def test_the_default_device_does_not_matter(k):
+    """Under torch.set_default_device, what the kernels write to must still be in the memory of the scores."""
+    scores, labels = torch.randn(3, 60, requires_grad=True), torch.tensor([0, 7, 59])
+    expected, *_ = torch.autograd.grad(smooth_topk_loss(scores, labels, k=k, reduction="none").sum(), scores)
+    noise = partial(corrupt_within_superclass, labels, 0.5, seed=0, groups=[label // 5 for label in range(60)])
+    noisy = noise()
+    with torch.device("meta"):
+        losses = smooth_topk_loss(scores, labels, k=k, reduction="none")
+        (gradient,) = torch.autograd.grad(losses.sum(), scores)
+        assert torch.equal(noise(), noisy)
+    assert torch.equal(gradient, expected)
 
 
 def test_views_whose_memory_holds_other_numbers():

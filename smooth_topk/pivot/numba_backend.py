@@ -5,7 +5,7 @@ ignored ones, weighs the rows and reduces. The state of a batch is one tensor, O
 """
 
 import ctypes
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from .torch_backend import working_dtype
 
 LARGEST_K = 16  # beyond, the kernels of numba_large_k.py are faster
 SERIAL_ELEMENTS = 1 << 14  # so many scores, or fewer, are faster on one thread
-LARGEST_BATCH = 64  # rows whose k numbers are worked on together: a few vectors each
+LARGEST_BATCH = 128  # rows whose k numbers are worked on together: a few vectors each
 STATE_ELEMENTS = 1 << 12  # k (k + 1) numbers per row of a batch stay in cache
 REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}  # as the kernels number them
 NO_LABEL = -(1 << 63)  # the ignore_index of a caller who ignores nothing
@@ -31,8 +31,7 @@ def supports(scores: Tensor, k: int) -> bool:
     """Whether the kernels take these scores: numbers in the CPU's memory, k up to 16, and Numba works."""
     if k > LARGEST_K or not NUMBA_INSTALLED or not has_address(scores):
         return False
-    dtype = torch.promote_types(scores.dtype, torch.float32)
-    return _kernels(dtype, k) is not None
+    return _kernels(scores.dtype, k) is not None
 
 
 def fused_loss(scores: Tensor, labels: Tensor, weight: Tensor | None, settings: Settings) -> Tensor | None:
@@ -97,7 +96,7 @@ def _forward(scores: Tensor, labels: Tensor, weight: Tensor | None, settings: Se
     rows = len(scores)
     scores, labels = scores.contiguous(), labels.contiguous()
     loss = scores.new_empty(rows if settings.reduction == "none" else ())
-    state = torch.empty(rows * (3 * settings.k + 5) + 1, dtype=torch.float64)
+    state = torch.empty(rows * (3 * settings.k + 5) + 1, dtype=torch.float64, device="cpu")  # whatever the default is
     kernels, task = _task(scores, state, settings)
     task.labels, task.loss = labels.data_ptr(), loss.data_ptr()
     if weight is not None:
@@ -119,7 +118,7 @@ def _backward(scores: Tensor, state: Tensor, grad: Tensor, settings: Settings) -
         or grad.dtype != scores.dtype
         or (grad.dim() and not grad.is_contiguous())
     ):
-        grad = torch.empty(grad.shape, dtype=scores.dtype).copy_(grad)
+        grad = torch.empty(grad.shape, dtype=scores.dtype, device="cpu").copy_(grad)
     kernels, task = _task(scores, state, settings)
     task.grad, task.grad_stride, task.gradient = grad.data_ptr(), int(grad.numel() > 1), gradient.data_ptr()
     in_parallel(kernels.backward, ctypes.byref(task), _threads(scores))
@@ -157,6 +156,7 @@ def _template(dtype: torch.dtype, classes: int, settings: Settings) -> tuple[Ker
     return kernels, task
 
 
+@cache
 def _kernels(dtype: torch.dtype, k: int) -> Kernels | None:
     working = working_dtype(dtype, k)
-    return None if working is None else load_kernels("numba_kernels", dtype, working)
+    return working and load_kernels("numba_kernels", torch.promote_types(dtype, torch.float32), working)

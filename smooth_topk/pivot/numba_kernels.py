@@ -116,6 +116,7 @@ def compiled(score_dtype: type, working_dtype: type, cache_name: str | None):
         loss = carray(address(task.loss), rows if task.reduction == NONE else 1, score_dtype)
         kth_score, tail, head, row_weights, losses, index, factor = views(task.state, rows, k)
 
+        lanes = number_of_lanes(classes, k)
         largest = np.empty(k, score_dtype)
         maxima = np.empty(classes, score_dtype)
         hot = np.empty(classes + 1, np.int64)
@@ -144,7 +145,7 @@ def compiled(score_dtype: type, working_dtype: type, cache_name: str | None):
                     label = 0
                 else:
                     row_weights[row] = weight[label] if task.weight != 0 else 1.0
-                kth_score[row] = select(scores[row], label, largest, index[row], maxima, hot, columns)
+                kth_score[row] = select(scores[row], label, lanes, largest, index[row], maxima, hot, columns)
                 for i in range(k - 1):  # t_{i+1} - t_i before it is scaled; where a class is missing, anything finite
                     step = np.float64(largest[i + 1]) - np.float64(largest[i])
                     factors[i, r] = 0.0 if kth_score[row] == -np.inf else step
@@ -189,7 +190,13 @@ def compiled(score_dtype: type, working_dtype: type, cache_name: str | None):
 
 
 @exact
-def select(scores, label, largest, index, maxima, hot, columns):
+def number_of_lanes(classes, k):
+    """In how many lanes the head is searched: a power of two, where there are as many classes, fills whole vectors."""
+    return min(classes, 1 << math.ceil(math.log2(max(4 * (k + 1), LANES * math.sqrt(classes)))))
+
+
+@exact
+def select(scores, label, lanes, largest, index, maxima, hot, columns):
     """The k largest scores beside the label's, descending, and their classes with the label last; returns s_[k].
 
     Where a class is missing, its score is -inf and its place is the label's. Returns NaN where a score is +inf; a NaN
@@ -199,40 +206,33 @@ def select(scores, label, largest, index, maxima, hot, columns):
     every `lanes`-th score give a bound that a few more than k scores reach. Only lanes that reach it are searched, and
     what is found there is sorted.
     """
-    k, classes = len(largest), len(scores)
+    k = len(largest)
     for place in range(k):
         largest[place] = -np.inf
         index[place] = label
     index[k] = label
-    lanes = classes // max(1, classes // max(4 * (k + 1), int(LANES * math.sqrt(classes))))
     lane_maxima(scores, lanes, maxima)
     bound = lower_bound(maxima[:lanes], k + 1)
-    smallest = largest[k - 1]
     for place in range(gather(scores, lanes, maxima, bound, hot, columns)):
         column = columns[place]
-        score = scores[column]
-        if score <= smallest or column == label:
-            continue
-        if score == np.inf:
-            return np.nan
-        slot = k - 1
-        while slot > 0 and largest[slot - 1] < score:
-            largest[slot] = largest[slot - 1]
-            index[slot] = index[slot - 1]
-            slot -= 1
-        largest[slot] = score
-        index[slot] = column
-        smallest = largest[k - 1]
-    return np.float64(smallest)
+        score = largest.dtype.type(-np.inf) if column == label else scores[column]
+        for slot in range(k):  # in every slot the larger one stays; without branches
+            other, other_column = largest[slot], index[slot]
+            larger = score > other
+            largest[slot] = score if larger else other
+            index[slot] = column if larger else other_column
+            score = other if larger else score
+            column = other_column if larger else column
+    return np.nan if largest[0] == np.inf else np.float64(largest[k - 1])
 
 
 @vectorised
 def lane_maxima(scores, lanes, maxima):
-    """maxima[i] becomes the largest of scores[i], scores[i + lanes], ..., but for NaNs and an incomplete end."""
+    """maxima[i] becomes the largest of scores[i], scores[i + lanes], ..., but for NaNs."""
     first = scores[:lanes]
     for lane in range(len(first)):
         maxima[lane] = first[lane] if first[lane] > -np.inf else -np.inf
-    for start in range(lanes, len(scores) - lanes + 1, lanes):
+    for start in range(lanes, len(scores), lanes):
         block = scores[start : start + lanes]
         for lane in range(len(block)):  # not range(lanes): the compiler vectorises what is as long as its array
             maxima[lane] = block[lane] if block[lane] > maxima[lane] else maxima[lane]
@@ -287,14 +287,12 @@ def gather(scores, lanes, maxima, bound, hot, columns):
     for lane in range(lanes):
         hot[lanes_found] = lane
         lanes_found += np.uint64(maxima[lane] >= bound)
-    complete = len(scores) // lanes * lanes
     for place in range(np.int64(lanes_found)):
-        for column in range(hot[place], complete, lanes):
+        column = hot[place]
+        while column < len(scores):
             columns[count] = column
             count += np.uint64(scores[column] >= bound)
-    for column in range(complete, len(scores)):
-        columns[count] = column
-        count += np.uint64(scores[column] >= bound)
+            column += lanes
     return np.int64(count)
 
 

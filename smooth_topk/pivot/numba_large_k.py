@@ -56,7 +56,8 @@ def backward(scores: Tensor, state: tuple[Tensor, ...], grad_loss: Tensor, k: in
     """Derivatives by the scores, (N, C)."""
     scores = widened(scores).contiguous()
     gradient = torch.empty_like(scores)
-    of_rows = torch.empty(len(scores), dtype=torch.float64).copy_(grad_loss)  # in memory, whatever it was before
+    # In the CPU's memory, whatever it was before and whatever the default device is.
+    of_rows = torch.empty(len(scores), dtype=torch.float64, device="cpu").copy_(grad_loss)
     _run("backward", scores, RowState(*state), k, tau, grad_loss=of_rows, gradient=gradient)
     return gradient
 

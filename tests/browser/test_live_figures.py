@@ -90,6 +90,7 @@ def test_a_choice_changes_the_picture(figure):
 def test_in_the_dark_the_ink_of_a_live_figure_is_light(figure, watched):
     watched.page.evaluate("() => { document.documentElement.dataset.theme = 'dark'; }")
     assert "invert(1)" in figure.locator("svg").evaluate("(node) => getComputedStyle(node).filter")
+    assert figure.locator("svg").evaluate("(node) => getComputedStyle(node).mixBlendMode") == "screen"
 
 
 def test_a_page_without_its_frames_keeps_its_first_picture(book, watched, tmp_path):

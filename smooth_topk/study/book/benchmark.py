@@ -7,10 +7,12 @@
 
     forward, backward   Tables 3 and 4 of the paper            speed_forward.csv, speed_backward.csv
     loss                both, by threads and tau, with errors   speed_loss.csv, speed_exponents.csv, speed.svg
+    cases               small calls and k up to 200            speed_cases.csv
     memory              peak of forward and backward            speed_memory.csv
-    k_sweep             k from 1 to 100 at n = 1,000            speed_k_sweep.csv, speed_exponents.csv
+    k_sweep             k from 1 to 200 at n = 1,000            speed_k_sweep.csv, speed_exponents.csv
     training_step       three networks                          speed_training_step.csv
     peers               losses of other packages                speed_peers.csv
+    family              the losses that chapter 15 compares     family_cost.csv
     stability           Table 5 with errors, real scores        stability.csv
     accuracy            the worst error of every algorithm      accuracy.csv
     runner              overhead per step and per run           runner_overhead.csv
@@ -32,7 +34,8 @@ import torch
 from tqdm import tqdm
 
 from smooth_topk.study import measure
-from smooth_topk.study.book.pictures import draw_readme_pictures
+from smooth_topk.study.book.pictures import draw_readme_pictures, write_readme_speed
+from smooth_topk.study.measure.family_cost import measure_family
 from smooth_topk.study.measure.runner import measure_runner
 from smooth_topk.study.measure.training_step import measure_training_step
 from smooth_topk.study.records.files import make_writable_folder, write_whole
@@ -42,7 +45,7 @@ from smooth_topk.study.records.paths import recorded_folder, runs_folder
 
 QUICK = measure.Settings(
     sizes=(100, 1000, 10_000), paper_sizes=(100, 1000), peer_sizes=(1000,), large=10_000,
-    ks=(1, 5, 20), taus=(1.0,), threads=measure.Settings.threads[-1:],
+    ks=(1, 5, 20), cases=((128, 1000, 5), (256, 100, 50)), taus=(1.0,), threads=measure.Settings.threads[-1:],
     models=("small",), rounds=3, sample_seconds=0.03, budget=1.0,
     algorithms=("cross_entropy", "summation", "divide_and_conquer", "divide_and_conquer_autograd", "pivot",
                 "fused_numba", "fused_triton"),
@@ -50,15 +53,17 @@ QUICK = measure.Settings(
 QUICK_SECONDS = 40  # after which --quick starts no further section
 TIMED = {  # what matters most first
     "loss": measure.measure_loss,
+    "cases": measure.measure_cases,
     "memory": measure.measure_memory,
     "forward": measure.measure_forward,
     "backward": measure.measure_backward,
     "k_sweep": measure.measure_k_sweep,
     "training_step": measure_training_step,
     "peers": measure.measure_peers,
+    "family": measure_family,
 }
 SECTIONS = (*TIMED, "stability", "accuracy", "runner")
-FILES = {"runner": "runner_overhead.csv"}
+FILES = {"runner": "runner_overhead.csv", "family": "family_cost.csv"}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -140,7 +145,7 @@ def save(table: pd.DataFrame, path: Path) -> None:
 
 
 def summarise(folder: Path, common: dict) -> None:
-    """Prints every table of the folder, fits the exponents and draws the README's pictures from what is there."""
+    """Prints every table of the folder, fits the exponents, draws README's pictures and writes its table of speed."""
     tables = {name: pd.read_csv(folder / file_name(name)) for name in SECTIONS if (folder / file_name(name)).exists()}
     for name, table in tables.items():
         print(f"\n== {name}\n{shown(table).to_string(index=False, float_format='{:.3g}'.format)}")
@@ -156,6 +161,8 @@ def summarise(folder: Path, common: dict) -> None:
         print(f"\n== exponents: time per sample grows as n^exponent, as k^exponent\n{exponents.to_string(index=False)}")
         save(exponents.assign(**common), folder / "speed_exponents.csv")
     draw_readme_pictures(folder, folder)
+    if folder == recorded_folder():
+        write_readme_speed()
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:

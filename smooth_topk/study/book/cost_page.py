@@ -4,15 +4,17 @@ from pathlib import Path
 
 import pandas as pd
 
-from smooth_topk.study.book.plain_text import plain
+from smooth_topk.study.book.plain_text import bytes_in_words, plain
 from smooth_topk.study.experiments import gpu_scaling, registry
-from smooth_topk.study.experiments.expected_cost import ASSUMPTIONS, GPU_RATES
-from smooth_topk.study.measure.disk_space import disk_table, image_bytes
+from smooth_topk.study.experiments.expected_cost import ASSUMPTIONS, GPU_RATES, expected_seconds
+from smooth_topk.study.experiments.selections import NIGHT, NIGHT_LEVEL, selected_runs
+from smooth_topk.study.measure.disk_space import disk_table, image_bytes, training_bytes
 from smooth_topk.study.tables import NOT_RUN
 from smooth_topk.study.tables.expected_cost import expected_cost_table
 
 OVERHEAD_FILE = "runner_overhead.csv"
 FAULTS_FILE = "faults.csv"
+NIGHT_HOURS = 10
 FEW_AND_MANY = (1, 2, 4, 8, 16, 32)
 OVERHEADS = {  # rows of the file in words
     "step": "a training step with input pipeline and bookkeeping ÷ forward, backward and optimiser alone (CPU time)",
@@ -22,10 +24,10 @@ OVERHEADS = {  # rows of the file in words
 
 
 def write_costs(folder: Path, results: Path) -> None:
-    """Writes the texts that gpu_server.md includes: costs, scaling, disk, overhead and faults."""
+    """Writes the texts that gpu_server.md includes: costs, scaling, disk, overhead, faults and one night."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = {"costs": costs(), "scaling": lengths(), "disk": disk(), "overhead": overhead(results)}
-    texts["faults"] = faults(results)
+    texts |= {"faults": faults(results), "night": night()}
     for name, text in texts.items():
         (folder / f"{name}.txt").write_text(text + "\n", encoding="utf-8")
 
@@ -58,12 +60,32 @@ def lengths() -> str:
     )
 
 
+def night() -> str:
+    experiments = selected_runs("paper", [NIGHT])
+    hours = {name: sum(expected_seconds(run, "gpu") for run in runs) / 3600 for name, runs in experiments.items()}
+    figure, noise = experiments["figure_2_temperature"], experiments["table_1_noise"]
+    total = sum(hours.values())
+    return (
+        f"The smallest selection that shows two results of the paper at its own size is `{NIGHT}`: Figure 2 "
+        f"({len(figure)} runs of DenseNet 40-12, {hours['figure_2_temperature']:.0f} hours) and Table 1 at p = "
+        f"{NIGHT_LEVEL:g} with one seed instead of three ({len(noise)} runs of DenseNet 40-40, "
+        f"{hours['table_1_noise']:.0f} hours). By the assumption below that is {total:.0f} hours on one Titan Xp. It "
+        f"fits into a night of {NIGHT_HOURS} hours on a card that is {total / NIGHT_HOURS:.0f} times as fast; the "
+        "first command says how long it takes on yours."
+    )
+
+
 def disk() -> str:
     megabytes = image_bytes("cifar100") / 1e6
+    table = disk_table().map("{:,.1f}".format)
+    runs = {run.model: run for runs in registry.runs_by_chapter("paper").values() for run in runs}
+    memory = {name: bytes_in_words(training_bytes(name, run.dataset, run.batch_size)) for name, run in runs.items()}
+    table["memory of a training"] = [memory.get(name, "not in the paper") for name in table.index]
     return table_with_text(
-        disk_table().map("{:,.1f}".format),
-        "Checkpoint and room are in MB, from the number of parameters. CIFAR-100 takes "
-        f"{megabytes:.0f} MB on disk, mapped into memory, which the runs of a machine share.",
+        table,
+        "Checkpoint and room are in MB, from the number of parameters. The memory of a training is computed for the "
+        "paper's batches: weights, gradients, momentum and what the layers keep for the backward pass. CIFAR-100 takes "
+        f"{megabytes:.0f} MB on disk, mapped into memory, which the runs of a machine share, and as much on each GPU.",
     )
 
 

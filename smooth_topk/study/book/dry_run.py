@@ -35,7 +35,7 @@ def calibrate(profile: str, experiments: Mapping[str, Sequence[RunConfig]]) -> s
     path = save_step_times(table, runs_folder(profile))
     lines = [
         f"{row.model}, batches of {row.batch_size}: {seconds_in_words(row.step_seconds)} per step, "
-        f"{row.images_per_second:,.0f} images per second, {bytes_in_words(row.memory_bytes)} ({row.memory_from})"
+        f"{row.images_per_second:,.1f} images per second, {bytes_in_words(row.memory_bytes)} ({row.memory_from})"
         + (f"; timed with {row.timed_batch} images" if row.timed_batch != row.batch_size else "")
         for row in table.itertuples()
     ]

@@ -48,7 +48,8 @@ def prepare_chapter(source: Path, target: Path, chapters: set[str]) -> None:
             fold(cell)
             caption = pages.show(cell, above)
             cells += [caption] if caption else []
-            above = None
+            if caption or not ends_with_caption(above):  # a caption waits for its figure
+                above = None
     notebook.cells = cells
     notebook.cells.insert(1, nbformat.v4.new_markdown_cell(provenance(notebook.metadata), id="provenance"))
     notebook.metadata.pop("widgets", None)
@@ -110,15 +111,19 @@ def taken_caption(cell: NotebookNode, above: NotebookNode | None) -> str:
     """Takes the caption of a cell's figure from where the notebook has it, or returns an empty text.
 
     It is the last paragraph above the cell if that begins with **Figure.**, or a comment `# Figure: ...` in the cell.
+    Cells that compute what the figure shows may stand between the two.
     """
-    *before, last = above.source.rstrip().split("\n\n") if above else [""]
-    if above and (found := CAPTION.match(last)):
-        above.source = "\n\n".join(before)
+    if above and (found := ends_with_caption(above)):
+        above.source = above.source.rstrip().rpartition("\n\n")[0]
         return " ".join(found["words"].split())
     if found := CAPTION_COMMENT.search(cell.source):
         cell.source = cell.source.replace(found[0], "").lstrip("\n")
         return " ".join(found["words"].replace("\n#", "").split())
     return ""
+
+
+def ends_with_caption(above: NotebookNode | None) -> re.Match[str] | None:
+    return CAPTION.match(above.source.rstrip().rpartition("\n\n")[2]) if above else None
 
 
 def mended_links(text: str, chapters: set[str]) -> str:

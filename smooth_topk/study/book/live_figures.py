@@ -3,10 +3,12 @@
     python scripts/measure_live_figures.py                    the book in book/_build/html, into book/results
 
 It opens every chapter from its folder in Chromium, as a reader does, moves every control of every figure to a sample of
-positions, and waits until the browser has drawn. Needs playwright and Debian's chromium, as the browser tests do.
+positions, and waits until the browser has drawn. A move that changes no picture does not count. Needs playwright and
+Debian's chromium, as the browser tests do.
 """
 
 import argparse
+import os
 import shutil
 import sys
 from datetime import datetime
@@ -20,17 +22,22 @@ from smooth_topk.study.records.machine import describe_machine
 from smooth_topk.study.records.paths import project_root
 
 POSITIONS = 7  # of each control
+IN_TIME = 50  # milliseconds from a move to its picture, beyond which a slider feels slow
 # A message posted in the frame that shows the picture arrives after the browser has laid it out and painted it.
 TIME_ONE_MOVE = """
 ([number, control, place]) => new Promise((done) => {
   const figure = document.querySelectorAll(".live-figure")[number];
   const input = figure.querySelectorAll(".control input, .control select")[control];
+  const before = figure.dataset.shown;
   input.value = place;
   const channel = new MessageChannel();
   const start = performance.now();
   input.dispatchEvent(new Event(input.tagName === "SELECT" ? "change" : "input"));
   const script = performance.now() - start;
-  channel.port1.onmessage = () => done([script, performance.now() - start]);
+  channel.port1.onmessage = () => {
+    const drawn = performance.now() - start;
+    done(figure.dataset.shown === before ? null : [script, drawn]);
+  };
   requestAnimationFrame(() => channel.port2.postMessage(null));
 })
 """
@@ -41,10 +48,11 @@ PLACES = """
 
 
 def measure_book(book: Path, executable: str) -> pd.DataFrame:
-    """Returns one row per figure: chapter, figure, kilobytes, positions, frames, and times of a move in milliseconds.
+    """Returns one row per figure: chapter, figure, kilobytes, positions, frames, moves, and times in milliseconds.
 
-    `script_ms` is the median time of the page's own code; `median_ms` and `slowest_ms` are from the move until the
-    browser has drawn, which waits for the next frame of the screen, 17 ms at most.
+    `moves_in_time` counts those drawn within 50 ms. `script_ms` is the median time of the page's own code; `median_ms`
+    and `slowest_ms` are from the move until the browser has drawn, which waits for the next frame of the screen, 17 ms
+    at most.
 
     Args:
         book: folder of the built book.
@@ -80,10 +88,32 @@ def _times(page, figure: int) -> dict:
     frames = 1
     for count in places:
         frames *= count
-    described = {"positions": " x ".join(map(str, places)), "frames": frames}
+    times = [found for found in times if found is not None]
+    described = {"positions": " x ".join(map(str, places)), "frames": frames, "moves": len(times)}
     scripts, drawn = zip(*times, strict=True)
     found = {"script_ms": median(scripts), "median_ms": median(drawn), "slowest_ms": max(drawn)}
-    return described | {name: round(value, 1) for name, value in found.items()}
+    in_time = {"moves_in_time": sum(milliseconds <= IN_TIME for milliseconds in drawn)}
+    return described | in_time | {name: round(value, 1) for name, value in found.items()}
+
+
+def described(table: pd.DataFrame) -> str:
+    """Returns the measurement in the sentences of the page on the rooms."""
+    first, moves = table.iloc[0], table["moves"].sum()
+    return (
+        f"The book has {len(table)} figures that move, in {table['chapter'].nunique()} chapters. "
+        f"Their {table['frames'].sum():,} frames take {table['kilobytes'].sum() / 1000:.1f} MB. Of {moves} moves of a "
+        f"control {table['moves_in_time'].sum()} showed the new frame within {IN_TIME} ms. The median of a figure was "
+        f"{table['median_ms'].min():.0f} to {table['median_ms'].max():.0f} ms, the slowest move took "
+        f"{table['slowest_ms'].max():.0f} ms, and the code of the page took {table['script_ms'].max():.1f} ms at most "
+        f"in the median. Measured in {first['browser']} on {first['cpu']} ({first['machine']}), {first['date']}, with "
+        f"{first['priority']} beside a load of {first['load']:.0f}."
+    )
+
+
+def _priority() -> str:
+    """How the system schedules the browser against other processes: on a busy machine, times depend on it."""
+    real_time = os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR)
+    return "real-time priority" if real_time else f"niceness {os.nice(0)}"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -101,9 +131,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     table = measure_book(options.book.resolve(), chromium)
     found = describe_machine()
-    table = table.assign(cpu=found["cpu"], machine=found["machine"], date=f"{datetime.now():%Y-%m-%d}")
+    origin = {name: found[name] for name in ("cpu", "machine", "python", "commit")}
+    busy = {"load": round(os.getloadavg()[0], 1), "priority": _priority()}
+    table = table.assign(**origin, **busy, date=f"{datetime.now():%Y-%m-%d}")
     write_whole(options.output, table.to_csv(index=False).encode())
-    print(table.drop(columns=["browser", "cpu", "machine", "date"]).to_string(index=False))
-    print(f"{table['frames'].sum()} frames, {table['kilobytes'].sum() / 1000:.1f} MB, "
-          f"slowest picture after {table['slowest_ms'].max():.0f} ms: {options.output}")  # fmt: skip
+    print(table.drop(columns=["browser", "date", *busy, *origin]).to_string(index=False))
+    print(f"{described(table)}\n{options.output}")
     return 0

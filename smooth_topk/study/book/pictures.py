@@ -1,7 +1,7 @@
 """The pictures of the book's own pages and of the README: formulas and recorded numbers in, SVG files out.
 
-    python scripts/book_pictures.py        draws book/results/*.svg, which the README shows, from the CSV files there
-
+    python scripts/book_pictures.py        draws book/results/*.svg, which the README shows, from the CSV files there,
+                                           and writes README's table of speed
 Those of the book's pages are drawn whenever it is built. The same numbers give the same bytes.
 """
 
@@ -23,6 +23,7 @@ from smooth_topk.study.records.files import write_whole
 from smooth_topk.study.records.imagenet_scores import read_scores
 from smooth_topk.study.records.paths import project_root
 from smooth_topk.study.tables.findings import RECORDED_SEEDS
+from smooth_topk.study.tables.speed_in_short import speed_in_short
 
 ROOT = project_root()
 SPIDER_WEB = 64  # the photograph among the recorded scores
@@ -139,7 +140,21 @@ def _noise_runs(results: Path | None = None) -> dict[str, pd.DataFrame]:
 
 
 def main() -> int:
-    """Draws the pictures of the README."""
+    """Draws the pictures of the README, and writes its table of speed."""
     for path in draw_readme_pictures(ROOT / "book/results", ROOT / "book/results"):
         print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1000:.0f} kB")
+    write_readme_speed()
     return 0
+
+
+def write_readme_speed() -> None:
+    """Puts what the recorded benchmark says in short between two marks of the README."""
+    readme = ROOT / "README.md"
+    write_whole(readme, with_speed(readme.read_text(encoding="utf-8"), ROOT / "book/results").encode())
+
+
+def with_speed(text: str, results: Path) -> str:
+    """The text with everything between its two marks replaced by `speed_in_short` of the results."""
+    start, end = "<!-- speed_in_short -->\n", "<!-- /speed_in_short -->"
+    before, _, rest = text.partition(start)
+    return f"{before}{start}\n{speed_in_short(results)}\n{end}{rest.partition(end)[2]}"

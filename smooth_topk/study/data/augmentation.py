@@ -6,6 +6,7 @@ order. A resumed run, or one of several processes, takes its places from the sam
 
 import hashlib
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -82,6 +83,12 @@ def flip_and_crop(images: Tensor, flips: Tensor, down: Tensor, right: Tensor, pa
 
 def normalise(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
     """Returns (pixel / 255 - mean) / std per channel as float32 for uint8 images (..., C, H, W)."""
-    scale = torch.tensor([1 / (255 * s) for s in std], device=images.device)[:, None, None]
-    shift = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)], device=images.device)[:, None, None]
+    shift, scale = _shift_and_scale(mean, std, images.device)
     return torch.addcmul(shift, images.to(torch.float32), scale)
+
+
+@cache
+def _shift_and_scale(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Returns both as (C, 1, 1); they stay on the device, as a copy for every batch would be a wait for every batch."""
+    shift = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)], device=device)[:, None, None]
+    return shift, torch.tensor([1 / (255 * s) for s in std], device=device)[:, None, None]

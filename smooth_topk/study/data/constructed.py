@@ -41,7 +41,7 @@ class ConstructedSource(ArraySource):
     centres: Tensor = field(default_factory=lambda: torch.empty(0))
     evaluation_batch: int = 1_000
 
-    def augmented(self, images: Tensor, plan: EpochPlan, device: torch.device) -> Tensor:
+    def augmented(self, images: Tensor, plan: EpochPlan) -> Tensor:
         """There is nothing to mirror or to crop: every epoch sees the same numbers."""
         return images
 

@@ -7,7 +7,7 @@ What a batch holds depends on the configuration and the epoch only. Of several p
 the same global batch: places rank, rank + world_size, ... of the global order.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from smooth_topk.noisy_labels import balanced_subset, corrupt_within_superclass, hold_out
 from smooth_topk.study.data import cifar100, constructed, features, imagenet, synthetic
 from smooth_topk.study.data.augmentation import plan_epoch
-from smooth_topk.study.data.sources import ArraySource, Request
+from smooth_topk.study.data.sources import ArraySource, Request, together_on
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.records.paths import data_folder_or_default
 
@@ -130,7 +130,7 @@ class Data:
         shares = [plan.at(slice(start + rank, start + self.batch_size, world_size)) for start in starts]
         augmented = shares if self.config.augment else [None] * len(shares)
         requests = [Request(self.train.rows[s.order], a) for s, a in zip(shares, augmented, strict=True)]
-        labels = (self.train.labels[share.order] for share in shares)
+        labels = [self.train.labels[share.order] for share in shares]
         return self._deliver("train", requests, labels, torch.device(device))
 
     def validation_batches(self, *, rank: int = 0, world_size: int = 1, device: Device = "cpu") -> Batches:
@@ -144,11 +144,12 @@ class Data:
     def _evaluation_batches(self, split: Split, rank: int, world_size: int, device: Device) -> Batches:
         size = self.source.evaluation_batch
         rows, labels = (values[rank::world_size].split(size) for values in (split.rows, split.labels))
-        return self._deliver(split.part, [Request(chunk) for chunk in rows if len(chunk)], labels, torch.device(device))
+        return self._deliver(split.part, [Request(part) for part in rows if len(part)], labels, torch.device(device))
 
-    def _deliver(self, part: str, requests: list[Request], labels: Iterable[Tensor], device: torch.device) -> Batches:
-        for images, batch_labels in zip(self.source.read(part, requests, device), labels, strict=False):
-            yield self.source.normalised(images), batch_labels.to(device)
+    def _deliver(self, part: str, requests: list[Request], labels: Sequence[Tensor], device: torch.device) -> Batches:
+        moved = together_on(device, labels)
+        for images, batch_labels in zip(self.source.read(part, requests, device), moved, strict=False):
+            yield self.source.normalised(images), batch_labels
 
 
 def _splits(config: RunConfig, source: "ArraySource | imagenet.FolderSource") -> tuple[Split, Split, Split]:

@@ -36,13 +36,13 @@ class FeatureSource(ArraySource):
     step: Tensor = field(default_factory=lambda: torch.ones(()))
     evaluation_batch: int = 2_500
 
-    def augmented(self, images: Tensor, plan: EpochPlan, device: torch.device) -> Tensor:
+    def augmented(self, images: Tensor, plan: EpochPlan) -> Tensor:
         """Features have no flips and crops: every epoch sees the same numbers."""
         return images
 
     def normalised(self, images: Tensor) -> Tensor:
         """Returns features (N, 128) as float32; the first one has about the standard deviation one."""
-        return images.to(torch.float32) * self.step.to(images.device)
+        return images.to(torch.float32) * self.kept_on(images.device, "step", self.step)
 
 
 @cache

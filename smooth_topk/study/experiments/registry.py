@@ -9,9 +9,14 @@ from dataclasses import dataclass
 
 from smooth_topk.study.experiments.further_runs import (
     annealing_of_a_trained_network,
+    family_comparison,
     family_search,
+    family_trials_left_behind,
+    family_wider_search,
     feature_search,
     k_and_tau,
+    many_classes,
+    many_classes_left_behind,
     many_classes_search,
     margin_against_decay,
     noise_with_the_papers_pair,
@@ -100,6 +105,36 @@ EXPERIMENTS = {
         "not in the paper",
         FAMILY,
         _only("quick", family_search),
+    ),
+    "family_wider_search": Experiment(
+        "Smaller decays for three losses of the family",
+        "not in the paper",
+        FAMILY,
+        _only("quick", family_wider_search),
+    ),
+    "family_trials_left_behind": Experiment(
+        "Trials of the family outside the final grid",
+        "not in the paper",
+        FAMILY,
+        _only("quick", family_trials_left_behind),
+    ),
+    "family_comparison": Experiment(
+        "The family of top-k losses",
+        "not in the paper",
+        FAMILY,
+        _only("quick", family_comparison),
+    ),
+    "many_classes": Experiment(
+        "1,000 and 10,000 classes",
+        "not in the paper",
+        FAMILY,
+        _only("quick", many_classes),
+    ),
+    "many_classes_left_behind": Experiment(
+        "Trials for 1,000 classes outside the final grid",
+        "not in the paper",
+        FAMILY,
+        _only("quick", many_classes_left_behind),
     ),
     "noise_without_memorising": Experiment(
         "Noisy labels that are not learned by heart",

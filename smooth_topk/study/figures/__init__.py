@@ -15,6 +15,7 @@ from smooth_topk.study.figures.bounds import (
     gap_figure,
     prediction_bound,
 )
+from smooth_topk.study.figures.calibration import calibration_bars, calibration_map, local_minima_curves
 from smooth_topk.study.figures.derivatives import derivative_bars, derivative_map
 from smooth_topk.study.figures.differences import (
     claims_figure,
@@ -23,6 +24,7 @@ from smooth_topk.study.figures.differences import (
     noise_summary,
 )
 from smooth_topk.study.figures.error_maps import error_curves, error_maps, largest_terms, stability_figure
+from smooth_topk.study.figures.family import family_curves, family_figure, tau_figure
 from smooth_topk.study.figures.losses import (
     error_by_k,
     loss_curves,

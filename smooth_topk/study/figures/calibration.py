@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from smooth_topk.study.figures.style import BLUE, BROWN, DARK, GREY, new_axes
+from smooth_topk.study.figures.style import BLUE, BROWN, DARK, GREY, maths, new_axes
 from smooth_topk.study.losses import FAMILY
 from smooth_topk.study.tables.calibration import calibration_table
 
@@ -40,8 +40,8 @@ def calibration_bars(measured: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     names = [
         f"{loss}, {setting}" if setting else loss for loss, setting in zip(table["loss"], table["setting"], strict=True)
     ]
-    ax.set_yticks(table.index, [_typeset(name) for name in names])
-    ax.set(xlabel="toy distributions (%)", xlim=(0, 100))
+    ax.set_yticks(table.index, [maths(name) for name in names])
+    ax.set(xlabel="toy distributions (%)", xlim=(0, 100), ylim=(-0.6, max(len(table), 1) - 0.4))
     ax.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=3)
     ax.grid(visible=False, axis="y")
     return ax
@@ -70,7 +70,7 @@ def calibration_map(measured: pd.DataFrame, loss: str, *, legend: bool = True, a
     ax.set(
         xlabel="probability beyond the k-th class",
         ylabel="k-th largest probability",
-        title=_typeset(FAMILY[loss].title),
+        title=maths(FAMILY[loss].title),
     )
     if legend:
         ax.legend()
@@ -101,8 +101,3 @@ def local_minima_curves(measured: pd.DataFrame, *, ax: Axes | None = None) -> Ax
 def _kth_and_beyond(probabilities: str, k: int) -> tuple[float, float]:
     ordered = sorted((float(value) for value in probabilities.split()), reverse=True)
     return ordered[k - 1], sum(ordered[k:])
-
-
-def _typeset(name: str) -> str:
-    """L_{k,τ} as matplotlib sets it."""
-    return name.replace("L_{k,τ}", r"$L_{k,\tau}$")

@@ -41,7 +41,7 @@ def derivative_bars(table: pd.DataFrame, *, axes: Sequence[Axes] | None = None) 
 
 
 def derivative_map(found: Mapping[str, Tensor], *, axes: Sequence[Axes] | None = None) -> Sequence[Axes]:
-    """Draws the size of the derivatives of a batch, a row per sample and a column per class; white is exactly zero.
+    """Draws the size of the derivatives of a batch, a row per sample and a column per class; empty is exactly zero.
 
     Args:
         found: derivatives (N, n) by the name of their loss, such as those of `measure.derivatives`.
@@ -55,5 +55,5 @@ def derivative_map(found: Mapping[str, Tensor], *, axes: Sequence[Axes] | None =
         ax.set(xlabel="class")
         ax.grid(False)
     axes[0].set(ylabel="sample")
-    axes[0].figure.colorbar(picture, ax=list(axes), label="size of the derivative (white: zero)", extend="min")
+    axes[0].figure.colorbar(picture, ax=list(axes), label="size of the derivative (empty: zero)", extend="min")
     return axes

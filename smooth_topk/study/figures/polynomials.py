@@ -120,10 +120,10 @@ def level_costs(table: pd.DataFrame, *, n: int, ax: Axes | None = None) -> Axes:
         table: of `measure.level_cost_table`, for the same n.
     """
     ax = new_axes(ax)
-    looks = [(GREY, "-", "o"), (BLUE, "--", "s"), (DARK, "-.", "D")]
-    for (k, part), (colour, line, marker) in zip(table.groupby("k"), looks, strict=False):
+    looks = [("-", "o"), ("--", "s"), ("-.", "D")]
+    for (k, part), (line, marker) in zip(table.groupby("k"), looks, strict=False):
         share = part["multiplications"] / (k * n)
-        ax.plot(part["elements"], share, color=colour, linestyle=line, marker=marker, markersize=4, label=f"k = {k}")
+        ax.plot(part["elements"], share, color=GREY, linestyle=line, marker=marker, markersize=4, label=f"k = {k}")
     ax.set_xscale("log", base=2)
     ax.set(xlabel="elements m in each product of the level", ylabel="multiplications ÷ kn", ylim=(0, None))
     ax.legend()

@@ -5,6 +5,7 @@ scale; the paper's values are hollow markers, ours filled. Lines and markers tel
 """
 
 import importlib.util
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from numpy.typing import ArrayLike
 
 STYLE_FILE = Path(__file__).with_name("book.mplstyle")
 DARK, BLUE, BROWN, GREY = "#222222", "#1f6fb4", "#a3541a", "#8a8a8a"
+LOSS = re.compile(r"\b[Ll]_(?:\{[^}]*\}|\d+)")
 LINES = ("-", "--", "-.", ":")  # of several curves of one colour
 LOOKS = {
     "cross_entropy": {"color": DARK, "linestyle": "--", "marker": "s"},
@@ -76,14 +78,13 @@ def bars(ax: Axes, places: ArrayLike, heights: ArrayLike, *, width: float = 0.8,
 
 
 def maths(name: str) -> str:
-    """Returns a loss's name as matplotlib typesets it: L_{5,1} becomes $L_{5,1}$, CE stays.
+    """Returns a name with its losses as matplotlib typesets them: L_{5,1} becomes $L_{5,1}$, CE stays.
 
     Example:
-        >>> maths("L_{5,1} margin 0")
-        '$L_{5,1}$ margin 0'
+        >>> maths("L_{5,1} margin 0"), maths("smooth top-k, L_{k,τ}")
+        ('$L_{5,1}$ margin 0', 'smooth top-k, $L_{k,\\\\tau}$')
     """
-    head, space, tail = name.replace("→", r"\to ").partition(" margin")
-    return f"${head}${space}{tail}" if "_" in head else name
+    return LOSS.sub(lambda found: f"${found[0]}$".replace("→", r"\to ").replace("τ", r"\tau"), name)
 
 
 def use_style() -> None:

@@ -108,6 +108,7 @@ def summary(faults: Sequence[Fault]) -> pd.DataFrame:
 
 def drive(folder: str) -> int:
     """The driver: trains what is missing in the folder; the message of a refusal is its last line."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what runs in the background ignore Ctrl-C
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -328,6 +329,8 @@ class Abuse:
             process.kill()
         if left:
             raise BrokenPromiseError(f"{len(left)} processes stayed behind and were killed")
+        if driver.returncode == 0:  # it had come to its end by itself
+            return ""
         return f"its {len(workers)} workers ended by themselves; started again, it goes on"
 
     def start_second_driver(self) -> str:

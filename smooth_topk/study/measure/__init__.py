@@ -33,6 +33,7 @@ from smooth_topk.study.measure.probabilities import crop_table, probability_tabl
 from smooth_topk.study.measure.speed import (
     Settings,
     measure_backward,
+    measure_cases,
     measure_forward,
     measure_k_sweep,
     measure_loss,

@@ -75,7 +75,7 @@ def backend_missing(name: str, device: torch.device | str) -> str:
 def is_fused(name: str, device: torch.device | str, k: int = 1) -> bool:
     """Whether `smooth_topk_loss` itself takes these kernels, for float32 scores and this k."""
     chosen = backend_for(torch.empty(1, k + 2, device=device), k, True)
-    return getattr(chosen, "__name__", "").endswith(f"{name}_backend")
+    return getattr(chosen, "__name__", "").rpartition(".")[2].startswith(name)  # numba_backend, numba_large_k
 
 
 def find_peers(device: torch.device | str = "cpu") -> tuple[dict[str, Callable[..., Loss]], dict[str, str]]:

@@ -22,7 +22,6 @@ from smooth_topk.study.records.machine import available_cores
 
 BASELINE = "cross_entropy"
 BOTH = "forward+backward"
-LARGE_K = 32  # beyond, sums of positive numbers take seconds for a batch of 256
 ENOUGH_MEMORY = 16e9  # bytes for divide and conquer by autograd, 256 x 100,000
 
 
@@ -34,7 +33,11 @@ class Settings:
     sizes: tuple[int, ...] = (100, 1000, 10_000, 100_000)
     paper_sizes: tuple[int, ...] = (100, 1000, 10_000, 100_000)  # of Tables 3 and 4
     peer_sizes: tuple[int, ...] = (100, 1000, 10_000)
-    ks: tuple[int, ...] = (1, 2, 5, 10, 20, 32, 50, 100)
+    ks: tuple[int, ...] = (1, 2, 5, 10, 20, 32, 50, 100, 200)
+    cases: tuple[tuple[int, int, int], ...] = (  # batch, n, k: small calls, and large k
+        (128, 100, 5), (128, 1000, 5), (256, 1000, 10), (256, 100, 50),
+        (256, 1000, 50), (256, 1000, 100), (256, 1000, 200),
+    )  # fmt: skip
     taus: tuple[float, ...] = (1.0, 0.1)
     threads: tuple[int, ...] = tuple(range(1, min(available_cores(), 2) + 1))
     models: tuple[str, ...] = ("small", "densenet40_12", "resnet18")
@@ -95,9 +98,25 @@ def measure_k_sweep(settings: Settings, n: int = 1000) -> pd.DataFrame:
     rows = []
     for k in settings.track(settings.ks):
         names = [BASELINE, "pivot", *(f"fused_{name}" for name in BACKENDS if is_fused(name, settings.device, k))]
-        batch = settings.batch if k <= LARGE_K else settings.large_batch
-        fixed = {"direction": BOTH, "n": n, "batch": batch, "k": k, "tau": 1.0, "threads": max(settings.threads)}
+        fixed = {
+            "direction": BOTH,
+            "n": n,
+            "batch": settings.batch,
+            "k": k,
+            "tau": 1.0,
+            "threads": max(settings.threads),
+        }
         rows += _timed_rows(settings, settings.contenders(names), fixed, both_call, with_errors=True)
+    return pd.DataFrame(rows)
+
+
+def measure_cases(settings: Settings) -> pd.DataFrame:
+    """Forward and backward of single cases, with every number of threads."""
+    rows = []
+    for threads, (batch, n, k) in settings.track(list(product(settings.threads, settings.cases))):
+        fixed = {"direction": BOTH, "n": n, "batch": batch, "k": k, "tau": 1.0, "threads": threads}
+        losses = settings.contenders([BASELINE, "pivot", "fused_numba", "fused_triton"])
+        rows += _timed_rows(settings, losses, fixed, both_call, with_errors=True)
     return pd.DataFrame(rows)
 
 

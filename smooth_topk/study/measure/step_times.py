@@ -158,14 +158,18 @@ def _measured(config: RunConfig, rounds: int, folder: Path) -> dict:
 
 
 def _seconds(call: Callable[[], None], rounds: int, device: torch.device) -> float:
-    """Returns the median time of a call after one that does not count."""
+    """Returns the median time of a call after one that does not count.
+
+    On a CPU it is the time of the processor, which on one thread is that of a free core, however busy the machine is.
+    """
+    clock = time.perf_counter if device.type == "cuda" else time.process_time
     samples = []
     for _ in range(1 + rounds):
-        start = time.perf_counter()
+        start = clock()
         call()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        samples.append(time.perf_counter() - start)
+        samples.append(clock() - start)
     return median(samples[1:])
 
 

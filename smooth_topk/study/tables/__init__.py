@@ -12,6 +12,7 @@ from smooth_topk.study.tables.accuracy import (
     temperature_table,
     with_best_validation,
 )
+from smooth_topk.study.tables.calibration import calibration_table
 from smooth_topk.study.tables.cells import NOT_RUN, mean_and_std, of_grouping, seeds_text
 from smooth_topk.study.tables.comparisons import (
     GROUPING_NAMES,
@@ -33,8 +34,19 @@ from smooth_topk.study.tables.differences import (
     resolvable,
     t_interval,
 )
+from smooth_topk.study.tables.family import (
+    best_tau_table,
+    family_differences,
+    family_table,
+    k_against_metric_table,
+    many_classes_table,
+    tau_differences,
+    with_own_validation,
+)
 from smooth_topk.study.tables.findings import claims, findings_table, readme_table
+from smooth_topk.study.tables.names import algorithm_name
 from smooth_topk.study.tables.settings import settings_table
 from smooth_topk.study.tables.show import show
 from smooth_topk.study.tables.speed import speed_table, stability_table
+from smooth_topk.study.tables.speed_in_short import speed_in_short
 from smooth_topk.study.tables.speed_ratios import cost_table, exponent_table, memory_table, training_step_table

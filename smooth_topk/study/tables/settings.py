@@ -6,6 +6,7 @@ import pandas as pd
 
 from smooth_topk.study.experiments.names import data_name, network_name
 from smooth_topk.study.experiments.run_config import RunConfig
+from smooth_topk.study.tables.cells import NOT_RUN
 
 COLUMNS = {"learning_rate": "rate", "weight_decay": "weight decay", "batch_size": "batch", "epochs": "epochs"}
 
@@ -23,6 +24,7 @@ def settings_table(experiments: Mapping[str, Sequence[RunConfig]]) -> pd.DataFra
             rows.setdefault(
                 (name, run.loss_name), {"data": data_name(run.dataset), "network": network_name(run.model)} | values
             )
+    rows = rows or {("all", "all"): dict.fromkeys(COLUMNS.values(), NOT_RUN)}
     table = pd.DataFrame.from_dict(rows, orient="index")
     table.index = pd.MultiIndex.from_tuples(table.index).rename(["experiment", "loss"])
     return table

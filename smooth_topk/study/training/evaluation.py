@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,7 +26,13 @@ def count_hits(scores: Tensor, labels: Tensor) -> Tensor:
     """
     larger = (~(scores <= scores.gather(1, labels[:, None]))).sum(1, keepdim=True)
     # Counts, not shares: they add up to the same number whatever the batches and the processes were.
-    return (larger < torch.tensor(TOP, device=scores.device)).sum(0).double()
+    return (larger < _counted(scores.device)).sum(0).double()
+
+
+@cache
+def _counted(device: torch.device) -> Tensor:
+    """Returns TOP on a device, where it stays: a copy for every batch would make every batch wait."""
+    return torch.tensor(TOP, device=device)
 
 
 @torch.no_grad()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric  # takes seconds to import, so only where a run starts
 
 logger = logging.getLogger(__name__)
-COUNTED = [TOP.index(1), TOP.index(5)]  # the accuracies that every epoch records
+TOP1, TOP5 = TOP.index(1), TOP.index(5)  # places of the accuracies that every epoch records
 TEN_CROPS = [f"ten_crop_{way}_top{k}" for way in ("softmax", "marginals") for k in (1, 5)]
 CHECK_EVERY = 16  # steps between two checks of the loss and of the other processes, where checking stalls the device
 
@@ -124,7 +124,9 @@ class Run:
             with self._explained_memory_errors(f"step {progress.batch}"):
                 scores, mean_loss = self._step(images.to(dtype), labels, loss, rate)
             self.sums[0] += mean_loss.double() * len(labels)
-            self.sums[1:3] += count_hits(scores, labels)[COUNTED]
+            hits = count_hits(scores, labels)
+            self.sums[1] += hits[TOP1]
+            self.sums[2] += hits[TOP5]
             self.sums[3] += len(labels)
             progress.batch += 1
             bar.update()

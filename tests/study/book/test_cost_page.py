@@ -6,7 +6,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from smooth_topk.study.book import cost_page
+from smooth_topk.study.book import cost_page, live_figures, run_study
+from smooth_topk.study.experiments.expected_cost import expected_seconds
+from smooth_topk.study.experiments.selections import selected_runs
 
 ROOT = Path(__file__).parents[3]
 
@@ -42,3 +44,49 @@ def test_the_costs_come_with_their_assumption_and_their_total():
     assert sum(hours[:-1]) == pytest.approx(hours[-1], abs=len(hours))  # each is rounded
     assert "Titan Xp" in text
     assert "not measured here" in text
+
+
+def test_the_recorded_faults_are_many_and_nothing_was_lost_and_the_page_says_so():
+    rows = pd.read_csv(ROOT / "book" / "results" / cost_page.FAULTS_FILE)
+    origin = rows[["minutes", "seed", "cpu", "machine", "python", "torch", "commit", "date"]]
+    assert len(origin.drop_duplicates()) == 1, "one call made them all"
+    assert origin.notna().all(axis=None)
+    assert rows["minutes"][0] >= 30
+    assert rows["tried"].sum() >= 100
+    assert rows["survived"].tolist() == rows["tried"].tolist()
+    assert rows["rows_lost"].sum() == 0
+    text, count = cost_page.faults(ROOT / "book" / "results"), rows["tried"].sum()
+    for fault, tried in zip(rows["fault"], rows["tried"], strict=True):
+        assert re.search(rf"\| {re.escape(fault)} +\| {tried} +\| {tried} +\| 0 +\|", text), fault
+    assert f"{count} faults in {rows['minutes'][0]:.0f} minutes (seed {rows['seed'][0]})" in text
+    assert f"of which {count} ended with" in text
+    assert "; 0 recorded rows were lost." in text
+
+
+def test_the_night_is_said_with_the_hours_of_its_runs():
+    text = cost_page.night()
+    runs = [run for part in selected_runs("paper", ["one_night"]).values() for run in part]
+    hours = sum(expected_seconds(run, "gpu") for run in runs) / 3600
+    assert f"that is {hours:.0f} hours on one Titan Xp" in text
+    assert f"{hours / cost_page.NIGHT_HOURS:.0f} times as fast" in text
+    page = (ROOT / "book" / "gpu_server.md").read_text(encoding="utf-8")
+    assert "--profile paper --trainings one_night" in page
+
+
+def test_every_option_that_the_page_shows_is_one_of_the_command():
+    page = (ROOT / "book" / "gpu_server.md").read_text(encoding="utf-8")
+    lines = re.findall(r"scripts/(?:run_study\.py|study\.sh)(.*)", page)
+    shown = {option for line in lines for option in re.findall(r"(?<= )--[a-z-]+", line.partition("#")[0])}
+    source = Path(run_study.__file__).read_text(encoding="utf-8")
+    assert {"--calibrate", "--trainings", "--dry-run", "--list"} <= shown
+    assert {option for option in shown if f'"{option}"' not in source} == set()
+
+
+def test_the_page_on_the_rooms_says_what_was_measured_of_live_figures():
+    table = pd.read_csv(ROOT / "book" / "results" / "live_figures.csv")
+    page = (ROOT / "book" / "rooms.md").read_text(encoding="utf-8")
+    assert live_figures.described(table) in " ".join(page.split())
+    assert (table["median_ms"] <= live_figures.IN_TIME).all()
+    assert set(table["chapter"]) == {
+        path.stem for path in (ROOT / "notebooks").glob("*.py") if "controls.explore(" in path.read_text("utf-8")
+    }

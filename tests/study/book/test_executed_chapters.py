@@ -64,6 +64,16 @@ def test_figures_are_numbered_by_chapter_and_take_their_captions_from_the_text_a
     assert cells[1].metadata["mystnb"]["image"]["alt"] == "The curve falls as tau falls."
 
 
+def test_a_caption_waits_for_its_figure_while_other_cells_compute_it(chapter):
+    text, _, _, caption = chapter(
+        v4.new_markdown_cell("A sentence.\n\n**Figure.** The curve falls."),
+        v4.new_code_cell("table = measure()"),
+        v4.new_code_cell("draw(table)", outputs=[png(WHITE)]),
+    )
+    assert text.source == "A sentence."
+    assert caption.source == ":::{div} figure-caption\n**Figure 4.1.** The curve falls.\n:::"
+
+
 def test_a_figure_without_a_caption_still_has_its_number(chapter):
     *_, caption = chapter(v4.new_markdown_cell("Look."), v4.new_code_cell("draw()", outputs=[png(WHITE)]))
     assert "**Figure 4.1.**" in caption.source

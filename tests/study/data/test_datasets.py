@@ -1,20 +1,42 @@
 """Splits, noise, the order of an epoch and its shares among processes, on the synthetic data."""
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 from smooth_topk.study.data import augmentation, datasets, synthetic
 from smooth_topk.study.data.datasets import Data, load_data
-from smooth_topk.study.data.sources import ArraySource
+from smooth_topk.study.data.sources import ArraySource, Request
 from smooth_topk.study.experiments.run_config import RunConfig
+from smooth_topk.study.training.evaluation import count_hits
 
 CLASSES, PER_CLASS, HELD_OUT = 10, 12, 2
 CONFIG = RunConfig(batch_size=16)
 # With p = 0.5 and groups of 5, two labels in five change; five standard deviations of that share in 2,000 labels.
 SAMPLING = 0.06
+
+# SHA-256 of the pixels and labels of one epoch as the recorded runs saw them.
+RECORDED_EPOCH = "f1cd1b7824e633c5f4acba40fdbeec61187370e0939beba25877aa1aeba5021c"
+
+
+class Copies(TorchFunctionMode):
+    """Counts the calls that bring numbers from the CPU to the device "meta", which stands in for a GPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(self, function, types, arguments=(), options=None):
+        result = function(*arguments, **(options or {}))
+        made = function in (torch.tensor, torch.as_tensor)
+        brought = function is torch.Tensor.to and arguments[0].device.type == "cpu"
+        if (made or brought) and result.device.type == "meta":
+            self.count += 1
+        return result
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +197,34 @@ def test_batches_are_delivered_on_the_device_asked_for(source):
     images, labels = next(Data(CONFIG, source).train_batches(0, device="cpu"))
     assert (images.device.type, labels.device.type) == ("cpu", "cpu")
     assert (images.dtype, labels.dtype) == (torch.float32, torch.int64)
+
+
+def test_an_epoch_has_the_pixels_and_labels_that_the_recorded_runs_saw(source):
+    data = Data(replace(CONFIG, noise_level=0.5, seed=3), source)
+    plan = augmentation.plan_epoch(data.train_size, seed=3, epoch=2)
+    pixels = source.read("train", [Request(data.train.rows[plan.order], plan)], torch.device("cpu"))
+    found = hashlib.sha256(next(pixels).numpy().tobytes() + data.train.labels[plan.order].numpy().tobytes())
+    assert found.hexdigest() == RECORDED_EPOCH
+
+
+@pytest.mark.parametrize("augment", [True, False])
+def test_on_a_gpu_no_batch_is_copied(source, augment):
+    data = Data(replace(CONFIG, augment=augment, batch_size=5), replace(source))  # a source that has no copies yet
+    with Copies() as first:
+        for images, labels in data.train_batches(0, device="meta"):
+            assert (images.device.type, images.shape[1:], labels.device.type) == ("meta", (3, 8, 8), "meta")
+            count_hits(images.flatten(1), labels)
+    with Copies() as second:
+        batches = data.train_batches(1, device="meta")
+        next(batches)
+        before_the_rest = second.count
+        rest = len([count_hits(images.flatten(1), labels) for images, labels in batches])
+    assert rest == 19
+    assert second.count == before_the_rest, "only the beginning of an epoch copies"
+    assert 0 < second.count < first.count, "the images were copied in the first epoch and stayed"
+    with Copies() as evaluation:
+        assert len(list(data.validation_batches(device="meta"))) == 3
+    assert evaluation.count == 2, "rows and labels, once"
 
 
 def test_the_data_folder_is_the_argument_then_the_variable_then_the_projects(monkeypatch, tmp_path):

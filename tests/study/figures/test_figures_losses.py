@@ -102,7 +102,7 @@ def test_derivative_bars_count_what_can_be_seen():
     assert bar_heights(axes[1]) == table[table["loss"] == "smooth, τ = 0.5"]["derivative"].tolist()
 
 
-def test_the_derivative_map_leaves_zeros_white():
+def test_the_derivative_map_leaves_zeros_empty():
     scores, labels = random_batch()
     found = measure.derivatives(scores, labels, k=3, taus=[1.0])
     axes = figures.derivative_map(found)
@@ -193,7 +193,10 @@ def test_class_pictures_put_each_image_at_its_row_and_column():
     images = torch.randint(256, (2, 3, 3, 4, 4), dtype=torch.uint8)
     ax = figures.class_pictures(images, ["one", "two"])
     sheet = ax.images[0].get_array()
-    assert np.array_equal(sheet[6:10, 12:16], images[1, 2].permute(1, 2, 0).numpy())
+    assert np.array_equal(sheet[6:10, 12:16, :3], images[1, 2].permute(1, 2, 0).numpy())
+    assert (sheet[6:10, 12:16, 3] == 255).all()
+    assert (sheet[4:6, :, 3] == 0).all()  # a dark page shows between the pictures
+    assert ax.figure.patch.get_alpha() == 0
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["one", "two"]
 
 

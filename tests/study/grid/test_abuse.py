@@ -1,5 +1,9 @@
 """The abuse of the engine: its judges would notice, its edits do what they say, and a short one is survived."""
 
+import signal
+import subprocess
+
+import psutil
 import pytest
 
 from smooth_topk.study.book import cost_page
@@ -96,6 +100,28 @@ def test_a_broken_promise_is_a_fault_that_was_not_survived(tmp_path):
     under_test.inject("a fault", {"a fault": fail})
     under_test.inject("another", {"another": lambda: ""})
     assert under_test.faults == [abuse.Fault("a fault", "a worker stayed behind", survived=False)]
+
+
+@pytest.mark.parametrize(
+    ("command", "made"), [("echo ready; exec sleep 60", True), ("trap '' INT; echo ready; exec sleep 1", False)]
+)
+def test_a_driver_that_ends_by_itself_is_no_fault(tmp_path, command, made):
+    under_test = abuse.Abuse(tmp_path, seed=0)
+    under_test.drivers = [psutil.Popen(["sh", "-c", command], stdout=subprocess.PIPE)]
+    assert under_test.drivers[0].stdout.readline() == b"ready\n"
+    assert bool(under_test.stop_driver(signal.SIGTERM if made else signal.SIGINT)) == made
+
+
+def test_a_driver_can_be_stopped_by_ctrl_c_also_in_the_background(tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(abuse, "run_grid", stopped)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert abuse.drive(str(tmp_path)) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_the_table_counts_faults_by_kind_and_the_page_shows_it(tmp_path):

@@ -64,7 +64,7 @@ def test_a_grid_killed_twice_on_the_way_ends_with_the_same_records(one_by_one, d
         workers = psutil.Process(process.pid).children() if process.is_alive() else []
         process.kill()
         process.join()
-        _, left = psutil.wait_procs(workers, timeout=60)
+        _, left = psutil.wait_procs(workers, timeout=300)
         assert not left, "a killed grid leaves no worker behind"
     assert len(grid_of(tmp_path, data)) == 4
     assert_same_results(tmp_path, one_by_one)

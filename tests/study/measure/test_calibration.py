@@ -15,6 +15,7 @@ from smooth_topk.study.measure.calibration_theory import (
     largest_convex_margin,
     optimal_marginals,
     smooth_minimum,
+    tying_noise,
 )
 from smooth_topk.study.measure.expected_loss import expected_loss, noised_order_statistic
 from smooth_topk.study.measure.minimise import minimise
@@ -80,6 +81,17 @@ def test_the_expected_order_statistic_is_the_mean_of_many_draws_and_its_limit_is
     assert far.item() == pytest.approx(0, abs=1e-9)  # however far apart: no quadrature over the whole range
     three = noised_order_statistic(torch.zeros(1, 3, dtype=torch.float64), 1, 1.0).item()
     assert three == pytest.approx(1.5 / torch.pi**0.5, abs=1e-12)  # the largest of three normal numbers
+
+
+def test_from_some_noise_on_k_plus_one_classes_that_tie_pay_nothing():
+    for k, weights in ((1, [0.9, 0.1]), (3, [0.4, 0.3, 0.2, 0.1])):
+        tie, p = torch.zeros(1, k + 1, dtype=torch.float64), torch.tensor([weights], dtype=torch.float64)
+        below, above = (
+            expected_loss("noised_topk", {"k": k, "epsilon": share * tying_noise(k)})(tie, p).item()
+            for share in (0.99, 1.01)
+        )
+        assert below == pytest.approx(0.01, abs=1e-9)
+        assert above == 0
 
 
 def test_the_expected_noised_loss_is_the_limit_of_many_draws():

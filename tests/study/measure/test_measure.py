@@ -18,8 +18,8 @@ from smooth_topk.study.measure.training_step import measure_training_step
 
 mpl.use("agg")
 TINY = measure.Settings(
-    sizes=(20,), paper_sizes=(20,), peer_sizes=(20,), ks=(1, 3), taus=(1.0,), threads=(1,), models=("small",),
-    batch=4, rounds=1, sample_seconds=1e-4, budget=0.0,
+    sizes=(20,), paper_sizes=(20,), peer_sizes=(20,), ks=(1, 3), cases=((4, 20, 3),), taus=(1.0,), threads=(1,),
+    models=("small",), batch=4, rounds=1, sample_seconds=1e-4, budget=0.0,
     algorithms=("cross_entropy", "summation", "divide_and_conquer", "divide_and_conquer_autograd", "pivot"),
 )  # fmt: skip
 FLOAT32_LOSS, FLOAT32_GRADIENT = 2e-6, 1e-5  # the package's promise
@@ -131,6 +131,7 @@ def test_an_exponent_is_that_of_the_time_of_a_sample():
         ("measure_backward", {"cross_entropy", "divide_and_conquer_autograd", "divide_and_conquer", "pivot"}),
         ("measure_loss", {"cross_entropy", "divide_and_conquer", "pivot"}),
         ("measure_k_sweep", {"cross_entropy", "pivot"}),
+        ("measure_cases", {"cross_entropy", "pivot"}),
     ],
 )
 def test_a_timed_section_has_a_row_for_each_algorithm_beside_cross_entropy(section, algorithms):

@@ -105,9 +105,9 @@ def test_any_number_of_processes_gives_the_run_of_one(alone, data, tmp_path, cou
 
 
 def ranks(agent):
-    """The processes that torchrun started, by their rank; a helper process that is just ending has none."""
+    """The processes that torchrun started, by their rank; not what they start, which has their variables, too."""
     found = {}
-    for child in psutil.Process(agent.pid).children(recursive=True):
+    for child in psutil.Process(agent.pid).children():
         with contextlib.suppress(psutil.Error):
             found[child.environ().get("RANK")] = child
     return found
@@ -124,7 +124,7 @@ def test_killing_one_process_ends_the_run_and_it_goes_on_with_any_number(alone, 
     members = ranks(agent)
     members[str(victim)].kill()
     assert agent.wait() != 0
-    _, left = psutil.wait_procs(members.values(), timeout=60)
+    _, left = psutil.wait_procs(members.values(), timeout=300)
     assert not left, "no process of the run stays behind"
     assert read_runs(tmp_path / "results").empty
     assert on_processes(then, _fit, tmp_path, data, CONFIG, {"keep_best": True}) == [0] * then

@@ -84,12 +84,13 @@ def test_checkpoints_go_when_the_run_is_recorded_and_best_weights_stay_if_asked(
 def test_a_run_killed_at_random_moments_ends_with_the_same_bits(reference, data, tmp_path, seed):
     """SIGKILL at random times after the run has begun, with a checkpoint after every step, until four have hit it.
 
-    The first kill always hits: after the first checkpoint 20 steps of a tenth of a second are left.
+    The first kill always hits: after the first checkpoint 20 steps of a second each are left.
     """
     moments, hits = random.Random(seed), 0
     run_folder = tmp_path / "runs" / small_config().run_id
     while hits < 4:
-        process = start_fit(tmp_path, data, checkpoint_minutes=0, keep_best=True, seconds_per_step=0.1)
+        pace = 0.1 if hits else 1.0
+        process = start_fit(tmp_path, data, checkpoint_minutes=0, keep_best=True, seconds_per_step=pace)
         while process.is_alive() and not list(run_folder.glob("checkpoint-*")):
             time.sleep(0.005)
         process.join(timeout=moments.uniform(0.0, 0.5))
