@@ -136,7 +136,7 @@ u = torch.exp((ordered[k:] - ordered[k - 1]) / tau)
 S = torch.tensor([1.0] + [0.0] * k, dtype=torch.float64)
 for value in u:
     S[1:] = S[1:] + value * S[:-1].clone()
-print("ε_0, ..., ε_5 =", [f"{value:.3g}" for value in S.tolist()])
+print("ε_0, ..., ε_5 =", ", ".join(f"{value:.3g}" for value in S.tolist()))
 
 # %%
 # The tree of chapter 4 gives the same polynomials of the tail.
@@ -167,7 +167,7 @@ for i in reversed(range(k)):
     decay = torch.exp(t[i + 1 : i + 1 + k] - t[i])
     assert decay.max() <= 1
     S[1:] = decay * S[1:] + S[:-1].clone()
-print("S_0, ..., S_5 =", [f"{value:.4g}" for value in S.tolist()])
+print("S_0, ..., S_5 =", ", ".join(f"{value:.4g}" for value in S.tolist()))
 
 # %%
 # These are the scaled polynomials of all classes.
@@ -599,13 +599,13 @@ ax = figures.error_curves(lost, **options)
 # The package does not look at the scores to decide. For float32 scores it chooses by $k$ alone. Up to $k = 5$ the tail
 # is computed in float32, and up to $k = 32$ in float64.
 #
-# Beyond $k = 32$ the package measures the scores from another point than the pivot (`pivot/torch_large_k.py`). Toss a
-# coin for every other class, with the odds $v_i = \exp((s_i - b)/(k\tau))$ of heads. The probability of $j$ heads is
-# $\sigma_j(\mathbf{v})$ times a constant. Choose the point $b$ such that $k - \frac12$ heads are expected. Then $k-1$
-# and $k$ are the two most likely numbers of heads, so the two results that we need are not small beside the terms that
-# they are made of. For a class with $v_i > 1$ the package counts tails instead, with the odds $1/v_i$, so that all
-# powers are powers of numbers up to one. Measured from $b$, the same identities lose next to nothing, for any $k$ up
-# to $n - 1$.
+# Beyond $k = 32$ the package measures the scores from another point $b$ than the pivot (`pivot/torch_large_k.py`).
+# Imagine that every other class is drawn or not drawn by chance, independently, with the odds $v_i = \exp((s_i -
+# b)/(k\tau))$ of being drawn. The probability that exactly $j$ classes are drawn is $\sigma_j(\mathbf{v})$ times a
+# constant. Choose $b$ such that $k - \frac12$ classes are drawn on average. Then $k-1$ and $k$ are the two most likely
+# numbers of drawn classes, so the two results that we need are not small beside the terms that they are made of. For a
+# class with $v_i > 1$ the package works with the odds $1/v_i$ of *not* being drawn, so that all powers are powers of
+# numbers up to one. Measured from $b$, the same identities lose next to nothing, for any $k$ up to $n - 1$.
 
 # %%
 # The arithmetic changes at k = 6 and at k = 33. Up to k = 5 float32 is good to 1e-6, and
