@@ -29,7 +29,7 @@ def family_curve_table(others: Tensor, *, k: int, tau: float = 1.0, points: int 
 
     Example:
         >>> table = family_curve_table(torch.tensor([2.0, 1.0, 0.0]), k=2)
-        >>> table.loc[table["loss"] == "hard_topk", "pull"].max()  # its slope is 1/k
+        >>> print(table.loc[table["loss"] == "hard_topk", "pull"].max())  # its slope is 1/k
         0.5
     """
     others = others.detach().double()
