@@ -2,6 +2,7 @@
 
     python scripts/book_pictures.py        draws book/results/*.svg, which the README shows, from the CSV files there,
                                            and writes README's table of speed
+
 Those of the book's pages are drawn whenever it is built. The same numbers give the same bytes.
 """
 
