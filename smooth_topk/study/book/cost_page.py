@@ -99,10 +99,11 @@ def overhead(results: Path) -> str:
     ).T.rename_axis("what")
     per_run, start = (rows.loc["grid, 1 worker", name] for name in ("seconds_per_run", "seconds_at_start"))
     where = f"{rows['cpu'].iloc[0]}, {rows['machine'].iloc[0]}, {rows['date'].iloc[0]}"
+    adds = f"{per_run:.2f} s" if per_run >= 0.005 else "less time than this measurement can resolve"
     return table_with_text(
         table,
-        f"Measured on: {where}. Per run the runner adds {per_run:.2f} s (data, network, records), "
-        f"and {start:.1f} s once for the start of a worker: nothing beside hours.",
+        f"Measured on: {where}. For each run the runner adds {adds} (data, network, records), and {start:.1f} s once "
+        "for the start of a worker. Both are negligible beside runs of hours.",
     )
 
 

@@ -2,8 +2,9 @@
 
 A cell with a number gets the class `number`, and so does the heading of a column that holds nothing but numbers. A
 short cell gets the class `short`, because breaking its line would gain nothing. A cell of a table of sentences gets the
-name of its column as `data-label`: on a phone such a table is read row by row. All this works on finished HTML, because
-the tables of chapters, of results and of the book's own pages come from three different makers.
+name of its column as `data-label`: on a phone such a table is read row by row, and so is a table written in Markdown
+whose rows are too long for a phone. All this works on finished HTML, because the tables of chapters, of results and of
+the book's own pages come from three different makers.
 """
 
 import re
@@ -19,6 +20,7 @@ NUMBER = re.compile(
 )
 NO_NUMBER = {"", "—", "–", "-", "not run", "nan", "NaN", "not in the paper"}  # what may stand in a column of numbers
 SHORT = 14  # characters
+LONG_ROW = 70  # characters, more than a line of a phone
 
 
 def with_cells_marked(html: str) -> str:
@@ -34,7 +36,12 @@ def with_cells_marked(html: str) -> str:
 def _marked_table(table: str) -> str:
     rows = [list(CELL.finditer(row)) for row in ROW.findall(table)]
     columns = _columns([row for row in rows if not _spans_columns(row)])
-    sentences = "sentences" in table[: table.index(">")]
+    opening = table[: table.index(">") + 1]
+    sentences = "sentences" in opening
+    lengths = [sum(len(text(cell)) for cell in row) for row in rows if any(cell["tag"] == "td" for cell in row)]
+    stacked = 'class="table"' in opening and max(lengths, default=0) > LONG_ROW
+    if stacked and not sentences:
+        table = with_class(opening[:-1], "stacked sentences") + table[len(opening) - 1 :]
 
     def marked_row(row: re.Match) -> str:
         cells = list(CELL.finditer(row[0]))
@@ -46,8 +53,10 @@ def _marked_table(table: str) -> str:
             place = next(places)
             name, numbers = columns[place] if place < len(columns) and not above_several else ("", False)
             attributes = cell["attributes"]
+            if (sentences or stacked) and name and cell["tag"] == "td":
+                attributes += f' data-label="{escape(name)}"'
             if sentences:
-                attributes += f' data-label="{escape(name)}"' if name and cell["tag"] == "td" else ""
+                pass
             elif is_heading:
                 attributes = with_class(attributes, "number") if numbers else attributes
             elif cell["tag"] == "td" and NUMBER.fullmatch(text(cell)):

@@ -72,6 +72,17 @@ def test_short_words_do_not_break():
     assert re.findall(r'class="(\w+)"', html) == ["short"]
 
 
+def test_a_table_of_a_page_is_read_row_by_row_on_a_phone_if_its_rows_are_long():
+    def page_table(words):
+        heading = "<tr><th>case</th><th>seeds</th></tr>"
+        return f'<table class="table"><thead>{heading}</thead><tr><td>{words}</td><td>5</td></tr></table>'
+
+    long = with_cells_marked(page_table("a case that takes many words to describe, more than a line of a phone holds"))
+    assert '<table class="stacked sentences table">' in long
+    assert '<td data-label="seeds" class="number">5</td>' in long
+    assert "sentences" not in with_cells_marked(page_table("a case"))
+
+
 def test_cells_of_a_table_of_sentences_know_their_column():
     sentence = "a sentence that is so long that its line has to break somewhere on the page"
     table = pd.DataFrame({"ours": [sentence], "number": [1]}, index=pd.Index(["claim"], name="what"))

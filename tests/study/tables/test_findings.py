@@ -165,13 +165,3 @@ def test_the_landing_page_says_what_the_tuned_runs_found(tuned, papers_pair):
     assert f"{signed(few.iloc[0])} points of top-5 at τ = 0.1; the paper gains 2.1" in page
     assert f"{signed(top5[0.8])} points of top-5 with 80 %" in page
     assert f"{signed(findings.gains(pair)[0.8])} with the paper's rate and decay" in page
-
-
-def test_the_readme_has_the_recorded_multiples_of_cross_entropy():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    times = pd.read_csv(RESULTS / "speed_loss.csv").query("k == 5 and tau == 1 and threads == 2")
-    ratio = times.set_index(["n", "algorithm"])["ratio"]
-    for n in (1_000, 10_000, 100_000):
-        row = [ratio[n, name] for name in ("fused_numba", "pivot_compiled", "pivot")]
-        cells = " | ".join(f"{value:.2f}" if value < 1 else f"{value:.1f}" for value in row)
-        assert f"| {n:,} | {cells} |" in readme
