@@ -206,7 +206,7 @@ axes = figures.training_gradients(watched)
 #
 # A continuation method starts with an easy problem and ends with the wanted one: here $\tau$ falls geometrically from
 # epoch to epoch, from 1 to 0.01. The paper found that annealing needs care and gains nothing over a fixed $\tau$
-# (appendix D.1.3). The paper annealed a *trained* network; our runs start from scratch, which is a different test.
+# (appendix D.1.3). The paper annealed a *trained* network. We did both: first from scratch, then after a training.
 #
 # **Figure.** Validation accuracy of a falling $\tau$ between the two runs that keep $\tau = 1$ or $\tau = 0.01$; the
 # colour of a line is the $\tau$ of its epoch. Left images, right features.
@@ -237,6 +237,27 @@ for part in falling.values():
 assert [round(value, 1) for value in annealed(falling["images"])] == [52.0, 52.2]
 if len(falling["features"]) == 6:
     assert [round(value, 1) for value in annealed(falling["features"])] == [88.7, 89.2]
+
+# %% [markdown]
+# Now as the paper did it. The head is trained with $\tau = 1$ to the end. Then it is fine-tuned for as many epochs with a
+# tenth of the rate, once while $\tau$ falls from 1 to 0.01 and once with $\tau = 1$ throughout. The paper gives no
+# settings for its fine-tuning, so these are ours. Features, five seeds:
+
+# %%
+trained = evidence.recorded_runs(registry.annealing_of_a_trained_network("quick"))
+tables.show(tables.loss_table(trained, headings))
+
+# %% [markdown]
+# In the best epoch, chosen on validation images, the two are equal: 89.1 % with the falling $\tau$ and 89.0 % without.
+# At the end of the fine-tuning the falling $\tau$ has lost half a point (88.5 against 89.0 %). Annealing a trained head
+# gains nothing either. On images this was not run.
+
+# %% tags=["hide-input"]
+fine_tuned = trained.assign(falls=trained["tau_final"].notna()).groupby("falls")
+ends = fine_tuned[["test_top5", "last_test_top5"]].mean().mul(100).astype(float)
+if len(trained) == 10:
+    assert ends.loc[True].round(1).tolist() == [89.1, 88.5]
+    assert ends.loc[False].round(1).tolist() == [89.0, 89.0]
 
 # %% [markdown]
 # ## The paper's own setting
@@ -288,7 +309,7 @@ tables.show(tables.loss_table(annealed_here, headings))
 #   them at $\tau = 1$. It is a property of float32 and of the scale of the scores.
 # - $\tau = 0.01$ is half-way on images. Fewer epochs and a larger rate than the paper's both could be the cause; they
 #   were not separated.
-# - A falling $\tau$ gains nothing over $\tau = 1$.
+# - A falling $\tau$ gains nothing over $\tau = 1$, neither from scratch nor after a training.
 #
 # ## Questions
 #
