@@ -347,7 +347,55 @@ grid, runs = recorded("family_comparison")
 # number beside it.
 
 # %% tags=["hide-input"]
-panels = figures.family_figure(tables.family_differences(runs))
+differences = tables.family_differences(runs)
+panels = figures.family_figure(differences)
+
+# %% [markdown]
+# **Clean labels.** With 20,000 images no loss is ahead of cross-entropy. Label smoothing, top-5 entropy, difftopk and
+# Lapin's two hinges are within 0.2 points of it; $L_{5,1}$ is 0.4 and $L_{5,0.1}$ 0.6 points behind, and generalised
+# cross-entropy 4.2. With 2,200 images difftopk leads by 1.3 points, $L_{5,1}$ and top-5 entropy by 0.9.
+#
+# **Wrong labels that resemble the right one** (superclasses). At $p = 0.8$ difftopk leads by 1.7 points, the hinge β by
+# 1.3 and $L_{5,0.1}$ by 1.1. At $p = 0.4$ difftopk alone leads beyond its interval, by 1.1 points.
+#
+# **Wrong labels that do not resemble it** (index blocks). At $p = 0.8$ generalised cross-entropy leads by 7.9 points,
+# $L_{5,0.1}$ by 4.0 and truncated top-5 entropy by 3.8. At $p = 0.4$ the leads are 2.2, 1.9 and 1.3.
+#
+# **Advice.** Start with cross-entropy and give its weight decay a search: with clean labels nothing here beats it. With
+# few images per class try $L_{k,1}$, top-$k$ entropy or difftopk, which gain about a point. With wrong labels try
+# $L_{k,0.1}$: it gains in three of the four noisy settings, and where labels are clean it loses 0.6 to 0.9 points on
+# the larger sets. difftopk gains as often, costs far more time (see below), and lost its lead in the hardest setting.
+# Take generalised cross-entropy only if you know that many labels are wrong: it gained most there and lost four to eight
+# points without noise. All of this is one network on one data set, with three seeds, and 84 intervals of 95 % hold a few
+# that miss the truth by chance.
+
+# %% tags=["hide-input"]
+# The numbers of the text are those of the figure.
+if len(runs) == len(grid):
+    mean = differences.set_index(["setting", "loss"])["mean"].round(1)
+    clean, few, similar, blocks = (
+        mean[name]
+        for name in (
+            "20,000 images",
+            "2,200 images",
+            "p = 0.8, superclasses",
+            "p = 0.8, index blocks",
+        )
+    )
+    alike = ["label smoothing", "top-5 entropy", "difftopk"]
+    assert clean[[*alike, "top-5 hinge α", "top-5 hinge β"]].abs().max() < 0.2
+    losers = ["L_{5,1}", "L_{5,0.1}", "generalised cross-entropy"]
+    assert clean[losers].tolist() == [-0.4, -0.6, -4.2]
+    assert few[["difftopk", "L_{5,1}", "top-5 entropy"]].tolist() == [1.3, 0.9, 0.9]
+    leaders = ["difftopk", "top-5 hinge β", "L_{5,0.1}"]
+    assert similar[leaders].tolist() == [1.7, 1.3, 1.1]
+    robust = ["generalised cross-entropy", "L_{5,0.1}", "truncated top-5 entropy"]
+    assert blocks[robust].tolist() == [7.9, 4.0, 3.8]
+    assert mean["p = 0.4, index blocks"][robust].tolist() == [2.2, 1.9, 1.3]
+    low = differences.set_index(["setting", "loss"])["low"]
+    ahead = low["p = 0.4, superclasses"] > 0
+    assert ahead[ahead].index.tolist() == ["difftopk"]
+    assert (low["20,000 images"] <= 0).all()
 
 # %% [markdown]
 # One setting in numbers: accuracies on test images, mean (standard deviation) over seeds, and what the loss costs
