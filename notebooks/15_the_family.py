@@ -363,7 +363,7 @@ panels = figures.family_figure(differences)
 #
 # **Advice.** Start with cross-entropy and give its weight decay a search: with clean labels nothing here beats it. With
 # few images per class try $L_{k,1}$, top-$k$ entropy or difftopk, which gain about a point. With wrong labels try
-# $L_{k,0.1}$: it gains in three of the four noisy settings, and where labels are clean it loses 0.6 to 0.9 points on
+# $L_{k,0.1}$: it gains in three of the four noisy settings, and where labels are clean it loses half a point to one on
 # the larger sets. difftopk gains as often, costs far more time (see below), and lost its lead in the hardest setting.
 # Take generalised cross-entropy only if you know that many labels are wrong: it gained most there and lost four to eight
 # points without noise. All of this is one network on one data set, with three seeds, and 84 intervals of 95 % hold a few
