@@ -133,7 +133,7 @@ except ValueError as error:
 # network still learns on its training set. Before any training, one figure tells which values are
 # too low: the share of derivatives that are not zero under the initial weights. The authors believe
 # that the right value depends on $k$ and on the number of classes more than on the network.
-# [Chapter 15](15_the_family.ipynb) varies both on features.
+# [Chapter 15](15_the_family.ipynb) varies both on features, where $\tau$ matters too little to tell.
 #
 # **Figure.** Share of the derivatives of the loss that are not zero in float32, for random scores of
 # the size that an untrained network gives. Below $\tau = 10^{-3}$ most classes learn nothing from a

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from smooth_topk.study import tables
-from smooth_topk.study.experiments import registry
+from smooth_topk.study.experiments import further_runs, registry
 from smooth_topk.study.records import evidence
 from smooth_topk.study.records.gradient_sparsity import read_sparsity
 from smooth_topk.study.tables import findings
@@ -165,3 +165,28 @@ def test_the_landing_page_says_what_the_tuned_runs_found(tuned, papers_pair):
     assert f"{signed(few.iloc[0])} points of top-5 at τ = 0.1; the paper gains 2.1" in page
     assert f"{signed(top5[0.8])} points of top-5 with 80 %" in page
     assert f"{signed(findings.gains(pair)[0.8])} with the paper's rate and decay" in page
+
+
+def test_the_readme_says_what_the_family_of_losses_found():
+    found = tables.family_differences(recorded(further_runs.family_comparison()))
+    mean = found.set_index(["setting", "loss"])["mean"].round(1)
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    similar, blocks = mean["p = 0.8, superclasses"], mean["p = 0.8, index blocks"]
+    assert f"difftopk leads it by {similar['difftopk']} points within superclasses" in readme
+    assert f"generalised cross-entropy by {blocks['generalised cross-entropy']} within index blocks" in readme
+    assert f"leads in both, by {similar['L_{5,0.1}']} and {blocks['L_{5,0.1}']} (three seeds)" in readme
+    assert similar.idxmax() == "difftopk"
+    assert blocks.idxmax() == "generalised cross-entropy"
+    assert (found[found["setting"] == "20,000 images"]["low"] <= 0).all()
+
+
+def test_the_pairs_of_the_family_are_the_best_of_their_recorded_trials():
+    trials = (*further_runs.family_search(), *further_runs.family_wider_search())
+    found = recorded(trials).set_index("run_id")["validation_top5"]
+    for name, (loss, _) in further_runs.FAMILY_LOSSES.items():
+        own = [run for run in trials if all(getattr(run, key) == value for key, value in loss.items())]
+        judged: dict[tuple[float, float], float] = {}
+        for run in own:
+            pair = run.learning_rate, run.weight_decay
+            judged[pair] = judged.get(pair, 0.0) + float(found[run.run_id])
+        assert max(judged, key=judged.__getitem__) == further_runs.FAMILY_CHOSEN[name], name
