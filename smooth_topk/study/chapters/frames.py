@@ -155,7 +155,7 @@ def frames_script(name: str, recorded: dict) -> str:
 
 def _described(control: widgets.Widget, values: list) -> dict:
     if hasattr(control, "options"):
-        texts = [label for label, _ in control._options_full]
+        texts = [label for label, value in control._options_full if value in values]
     else:
         texts = [_text(value) for value in values]
     choice = hasattr(control, "options") and not isinstance(control, widgets.SelectionSlider)

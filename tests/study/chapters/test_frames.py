@@ -108,3 +108,13 @@ def test_the_script_that_shows_frames_needs_no_other_file_and_can_be_inlined_in_
     source = frames.JAVASCRIPT.read_text(encoding="utf-8")
     assert not re.search(r"^\s*import\b|\bfrom\s+[\"']|\bfetch\(|https?://", source, re.MULTILINE)
     assert "</script" not in source
+
+
+def test_a_choice_that_is_thinned_shows_only_the_options_that_have_frames():
+    choice = widgets.Dropdown(options=[(name.upper(), name) for name in "abcdefgh"], value="c", description="letter")
+    step = widgets.IntSlider(value=1, min=0, max=3, description="step")
+    found = frames.record({"letter": choice, "step": step}, lambda letter, step: [f"{letter}{step}"], (4, 3), most=6)
+    letters, steps = (control["texts"] for control in found["controls"])
+    assert len(letters) * len(steps) == len(found["frames"]) <= 6
+    assert letters[found["controls"][0]["start"]] == "C"
+    assert frames.start_frame(found) == ["c1"]
