@@ -157,3 +157,17 @@ def test_no_chapter_is_wider_than_its_screen(smoke_book, watched, device):
     for path in sorted((smoke_book / "chapters").glob("*.html")):
         page.goto(path.as_uri())
         assert page.evaluate("() => document.documentElement.scrollWidth") <= size["width"], path.name
+
+
+def test_on_a_phone_the_names_of_a_tables_rows_can_be_read(smoke_book, watched):
+    page = watched.page
+    page.set_viewport_size(WIDTHS["phone"])
+    for path in sorted((smoke_book / "chapters").glob("*.html")):
+        page.goto(path.as_uri())
+        # A word that is broken into single letters would give a column of about ten pixels.
+        narrow = page.evaluate(
+            """() => [...document.querySelectorAll('table')].filter(table => table.offsetParent)
+                .map(table => table.querySelector('tr > :first-child').getBoundingClientRect().width)
+                .filter(width => width < 30)"""
+        )
+        assert not narrow, path.name
