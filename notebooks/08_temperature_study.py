@@ -203,10 +203,10 @@ axes = figures.training_gradients(watched)
 
 # %% [markdown]
 # Cross-entropy, $\tau = 1$ and $\tau = 0.1$ bring the true class from rank 52 to the first rank, and their derivatives
-# shrink as they succeed. At $\tau = 0.001$ the median rank hovers between 16 and 42, and the derivatives stay as large as
-# they were. The left panel says what this is *not*: in this network 83 to 97 % of the derivatives at $\tau = 0.001$ are
-# not zero after any epoch. They are there, but almost all of their weight lies on a few classes per sample. So the share
-# of derivatives that are not zero, the measure of Figure 2(b), does not by itself explain why a small $\tau$ fails.
+# shrink as they succeed. At $\tau = 0.001$ the median rank hovers between 16 and 42, and the derivatives stay about as
+# large as they were. The left panel says what this is *not*: in this network 83 to 97 % of the derivatives at $\tau =
+# 0.001$ are not zero after any epoch, and it does not learn all the same. So the share of derivatives that are not
+# zero, the measure of Figure 2(b), does not by itself explain why a small $\tau$ fails.
 
 # %% tags=["hide-input"]
 if len(watched):
@@ -258,8 +258,8 @@ if len(falling["features"]) == 6:
     assert [round(value, 1) for value in annealed(falling["features"])] == [88.7, 89.2]
 
 # %% [markdown]
-# Now as the paper did it. The head is trained with $\tau = 1$ to the end. Then it is fine-tuned for as many epochs with a
-# tenth of the rate, once while $\tau$ falls from 1 to 0.01 and once with $\tau = 1$ throughout. The paper gives no
+# Now as the paper did it. The head is trained with $\tau = 1$ to the end. Then it is fine-tuned for as many epochs with
+# a tenth of the rate, once while $\tau$ falls from 1 to 0.01 and once with $\tau = 1$ throughout. The paper gives no
 # settings for its fine-tuning, so these are ours. Features, five seeds:
 
 # %%

@@ -331,11 +331,11 @@ assert starts["balanced noised top-k", "ε = 0"] == 0.15
 #
 # Thirteen losses ($L_{k,\tau}$ with two temperatures) on the built-in features of CIFAR-100: a head with one hidden
 # layer, $k = 5$, three seeds. Without noise the training sets have three sizes; with noise a share $p$ of 20,000 labels
-# is drawn anew within superclasses or within index blocks ([chapter 9](09_noisy_labels_study.ipynb)). Every loss has six
-# trials for its rate and decay, judged on validation images by the mean of top-5 at $p = 0$ and at $p = 0.8$ within
-# superclasses. Three losses (generalised cross-entropy, the hard hinge and difftopk) were best at the smallest decay and
-# had four more trials. Parameters of a loss's own, such as $q$, stay at the values that its authors use, and one pair of
-# rate and decay serves all settings.
+# is drawn anew within superclasses or within index blocks ([chapter 9](09_noisy_labels_study.ipynb)). Every loss has
+# six trials for its rate and decay, judged on validation images by the mean of top-5 at $p = 0$ and at $p = 0.8$ within
+# superclasses. Three losses (generalised cross-entropy, the hard hinge and difftopk) were best at the smallest decay
+# and had four more trials. Parameters of a loss's own, such as $q$, stay at the values that its authors use, and one
+# pair of rate and decay serves all settings.
 
 # %% tags=["hide-input"]
 grid, runs = recorded("family_comparison")
@@ -365,9 +365,9 @@ panels = figures.family_figure(differences)
 # few images per class try $L_{k,1}$, top-$k$ entropy or difftopk, which gain about a point. With wrong labels try
 # $L_{k,0.1}$: it gains in three of the four noisy settings, and where labels are clean it loses half a point to one on
 # the larger sets. difftopk gains as often, takes 195 times as long as cross-entropy, and loses its lead in the hardest
-# setting. Take generalised cross-entropy only if you know that many labels are wrong: it gained most there and lost four
-# to eight points without noise. All of this is one network on one data set, with three seeds, and 84 intervals of 95 %
-# hold a few that miss the truth by chance.
+# setting. Take generalised cross-entropy only if you know that many labels are wrong: it gained most there and lost
+# four to eight points without noise. All of this is one network on one data set, with three seeds, and 84 intervals of
+# 95 % hold a few that miss the truth by chance.
 
 # %% tags=["hide-input"]
 # The numbers of the text are those of the figure.
@@ -433,9 +433,9 @@ k_runs = tables.with_own_validation(k_runs, evidence.epochs_of(k_runs))
 tables.show(tables.k_against_metric_table(k_runs))
 
 # %% [markdown]
-# A large $k$ gives up the first places: top-1 falls from 64.0 % with $k = 1$ to 47.0 % with $k = 20$. It gains little in
-# return. In top-5, top-10 and top-20 the losses with $k$ from 1 to 10 lie within one point of each other, less than one
-# seed can tell apart. Only $k = 1$ wins its own metric clearly, by 3.9 points over $k = 3$.
+# A large $k$ gives up the first places: top-1 falls from 64.0 % with $k = 1$ to 47.0 % with $k = 20$. It gains little
+# in return. In top-5, top-10 and top-20 the losses with $k$ from 1 to 10 lie within one point of each other, less than
+# one seed can tell apart. Only $k = 1$ wins its own metric clearly, by 3.9 points over $k = 3$.
 
 # %% tags=["hide-input"]
 if len(k_runs):
@@ -494,8 +494,8 @@ best = {
 
 # %% [markdown]
 # A linear classifier, which can represent the best one. Nine trials per loss on validation samples of the 1,000 classes
-# chose rate and decay; the best rate of $L_{5,0.1}$ was the smallest of its three. The 10,000 classes take the same pairs,
-# 3 epochs in place of 12, and one seed.
+# chose rate and decay; the best rate of $L_{5,0.1}$ was the smallest of its three. The 10,000 classes take the same
+# pairs, 3 epochs in place of 12, and one seed.
 
 # %%
 tables.show(tables.many_classes_table(many, best))
@@ -503,8 +503,8 @@ tables.show(tables.many_classes_table(many, best))
 # %% [markdown]
 # With 1,000 classes $L_{5,1}$ leads cross-entropy by 0.4 points of top-5 (three seeds, 0.1 to 0.7), and $L_{5,0.1}$ is
 # 1.1 points behind (0.6 to 1.6). With 10,000 classes and one seed $L_{5,1}$ and cross-entropy differ by 0.2 points, and
-# neither has come near the best possible accuracy in 3 epochs. More classes alone do not make a top-$k$ loss better than
-# cross-entropy.
+# neither has come near the best possible accuracy in 3 epochs. More classes alone do not make a top-$k$ loss better
+# than cross-entropy.
 
 # %% tags=["hide-input"]
 if len(many):
@@ -532,8 +532,8 @@ if len(many):
 #   hinge ties $k + 1$ classes once its noise is large. Both findings are ours; the first is numerical.
 # - With a margin that is large for its $\tau$, descent on $L_{k,\tau}$ can end in a wrong local minimum.
 # - On features with clean labels no loss of the family beats tuned cross-entropy. Under noise difftopk (+1.7 points,
-#   superclasses) and generalised cross-entropy (+7.9, index blocks) gain most at $p = 0.8$, and $L_{5,0.1}$ gains in both
-#   (+1.1 and +4.0).
+#   superclasses) and generalised cross-entropy (+7.9, index blocks) gain most at $p = 0.8$, and $L_{5,0.1}$ gains in
+#   both (+1.1 and +4.0).
 # - A large $k$ costs the first places and gains little elsewhere. Which $\tau$ suits which $k$ stays open.
 #
 # ## Questions
