@@ -1,8 +1,8 @@
 """The pivot algorithm as machine code for a CPU: a row is read twice forward, and read once and written once backward.
 
 A row is worked on in blocks that stay in the innermost cache. Loops over classes are written so that the compiler
-makes vector instructions of them: no calls, no branches. What has k numbers a row is plain float64 arithmetic, with the
-merge of triton_kernels.py. Formulas are those of torch_backend.py; the Python side is numba_backend.py.
+makes vector instructions of them: no calls, no branches. What has k numbers per row is plain float64 arithmetic, with
+the merge of triton_kernels.py. Formulas are those of torch_backend.py; the Python side is numba_backend.py.
 
 Numba compiles one function per pass and pair of dtypes (`compiled`), and keeps the machine code in its cache. Each
 takes the address of a `Task`, so that any number of threads can work on one: a thread takes rows until none are left.

@@ -1,6 +1,6 @@
 """The loss and its gradient in plain torch, one pass over the scores each way, O(kn).
 
-The forward pass keeps O(k) numbers a row (`RowState`), and the backward pass reads the scores again. The tail's
+The forward pass keeps O(k) numbers per row (`RowState`), and the backward pass reads the scores again. The tail's
 polynomials come from power sums by Newton's identities, and the gradient of the tail is one polynomial evaluated by
 Horner's rule. Both lose about 2**k in the worst case, whatever n is, hence `working_dtype`. Everything of size (N, k)
 is in float64. Derived in notebooks/06_pivot.

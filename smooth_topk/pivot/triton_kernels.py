@@ -1,6 +1,6 @@
-"""The pivot algorithm as two Triton kernels: one program a row forward, one program a block of a row backward.
+"""The pivot algorithm as two Triton kernels: one program per row forward, one per block of a row backward.
 
-Scores are read once forward, and read once and written once backward; beside them only O(k) numbers a row move. The
+Scores are read once forward, and read once and written once backward; beside them only O(k) numbers per row move. The
 formulas are those of torch_backend.py, in an order that suits a kernel:
 
 * the k largest scores are known only at the end of the row, so the power sums of the tail are kept relative to the

@@ -20,7 +20,7 @@ def scaling_table(
     device: str = "gpu",
     overhead: float = 0.0,
 ) -> pd.DataFrame:
-    """The length of a study against the number of GPUs, one run a GPU, the longest runs first.
+    """The length of a study against the number of GPUs, one run per GPU, the longest runs first.
 
     Args:
         chapters: the runs of each chapter.
