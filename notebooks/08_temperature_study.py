@@ -209,6 +209,7 @@ axes = figures.training_gradients(watched)
 # zero, the measure of Figure 2(b), does not by itself explain why a small $\tau$ fails.
 
 # %% tags=["hide-input"]
+# Ranks, norms and shares are those that the text names.
 if len(watched):
     by_loss = {name: part.set_index("epoch") for name, part in watched.groupby("loss")}
     small_tau = by_loss.pop("L_{5,0.001}")
@@ -272,6 +273,7 @@ tables.show(tables.loss_table(trained, headings))
 # gains nothing either. On images this was not run.
 
 # %% tags=["hide-input"]
+# The accuracies of the fine-tuned heads are those that the text names.
 fine_tuned = trained.assign(falls=trained["tau_final"].notna()).groupby("falls")
 ends = fine_tuned[["test_top5", "last_test_top5"]].mean().mul(100).astype(float)
 if len(trained) == 10:

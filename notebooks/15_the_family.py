@@ -438,6 +438,7 @@ tables.show(tables.k_against_metric_table(k_runs))
 # one seed can tell apart. Only $k = 1$ wins its own metric clearly, by 3.9 points over $k = 3$.
 
 # %% tags=["hide-input"]
+# The accuracies are those of the table above.
 if len(k_runs):
     whole = k_runs[(k_runs["num_classes"] == 100) & (k_runs["seed"] == 0)]
     best_runs = whole.loc[whole.groupby("k")["best_validation"].idxmax()].set_index("k")
@@ -468,6 +469,7 @@ axes = figures.tau_figure(tables.tau_differences(k_runs))
 # their features from scratch.
 
 # %% tags=["hide-input"]
+# The worst temperature is no further behind than the text says.
 if len(k_runs):
     behind = tables.tau_differences(k_runs).groupby("classes")["mean"].min()
     assert behind[[50, 100]].min() > -0.8
@@ -507,6 +509,7 @@ tables.show(tables.many_classes_table(many, best))
 # than cross-entropy.
 
 # %% tags=["hide-input"]
+# Differences and intervals are those that the text names.
 if len(many):
     thousand = many[many["num_classes"] == 1000]
     found = tables.differences_by_seed(thousand, by="num_classes")
