@@ -164,10 +164,11 @@ def test_on_a_phone_the_names_of_a_tables_rows_can_be_read(smoke_book, watched):
     page.set_viewport_size(WIDTHS["phone"])
     for path in sorted((smoke_book / "chapters").glob("*.html")):
         page.goto(path.as_uri())
-        # A word that is broken into single letters would give a column of about ten pixels.
+        # A word that is broken into single letters would give a column of about ten pixels. Tables that a phone shows
+        # row by row hide their first row, whose width is zero.
         narrow = page.evaluate(
             """() => [...document.querySelectorAll('table')].filter(table => table.offsetParent)
                 .map(table => table.querySelector('tr > :first-child').getBoundingClientRect().width)
-                .filter(width => width < 30)"""
+                .filter(width => 0 < width && width < 30)"""
         )
         assert not narrow, path.name
