@@ -190,3 +190,15 @@ def test_the_pairs_of_the_family_are_the_best_of_their_recorded_trials():
             pair = run.learning_rate, run.weight_decay
             judged[pair] = judged.get(pair, 0.0) + float(found[run.run_id])
         assert max(judged, key=judged.__getitem__) == further_runs.FAMILY_CHOSEN[name], name
+
+
+def test_no_dropped_trial_of_the_family_would_have_changed_its_pair():
+    chosen = recorded((*further_runs.family_search(), *further_runs.family_wider_search()))
+    dropped = recorded(further_runs.family_trials_left_behind())
+    keys = ["loss", "tau", "learning_rate", "weight_decay"]
+    for (loss, tau), part in dropped.groupby(["loss", "tau"]):
+        judged = part.groupby(keys)["validation_top5"].agg(["mean", "count"])
+        both_levels = judged[judged["count"] == 2]["mean"]
+        kept = chosen[(chosen["loss"] == loss) & (chosen["tau"] == tau)]
+        best = kept.groupby(keys)["validation_top5"].mean().max()
+        assert both_levels.empty or both_levels.max() < best, loss
