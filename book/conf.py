@@ -1,8 +1,10 @@
 """Sphinx settings of the book. scripts/build_book.py stages the sources beside the executed chapters and runs this."""
 
+import inspect
 import re
 
 from smooth_topk.study.book.page_tables import with_cells_marked
+from smooth_topk.study.book.page_text import with_numbers_kept_together
 from smooth_topk.study.chapters import frames, tau_explorer
 
 project = "Smooth Top-k"
@@ -25,19 +27,22 @@ exclude_patterns = ["results/**"]
 nb_execution_mode = "off"
 nb_ipywidgets_js = {}
 nb_merge_streams = True
+nb_render_markdown_format = "myst"  # what a cell shows as Markdown may hold a table
 myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 bibtex_bibfiles = ["references.bib"]
 
 # Docstrings put names in single backticks.
 default_role = "code"
+# Two hyphens become a dash: Sphinx writes them between a parameter and its text. Options go into backticks, below.
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
+autodoc_inherit_docstrings = False  # what another package says of its own methods
 autodoc_class_signature = "mixed"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
-napoleon_use_rtype = False  # "The loss: a scalar" is a sentence, not a type
+napoleon_use_ivar = True  # one line per attribute
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
@@ -69,8 +74,8 @@ SCRIPTS = {"data-tau-explorer": tau_explorer.JAVASCRIPT, "data-frames": frames.J
 
 
 def finish_page(app, pagename, templatename, context, doctree):
-    """Marks the cells of tables, and inlines the scripts of live figures: a browser imports none from file://."""
-    body = with_cells_marked(context.get("body", ""))
+    """Marks the cells of tables, keeps numbers together, and inlines the scripts: a browser imports none from file://."""
+    body = with_numbers_kept_together(with_cells_marked(context.get("body", "")))
     body = body.replace('<summary aria-label="Toggle hidden content">', "<summary>")  # its name is what it says
     for mark, script in SCRIPTS.items():
         if mark in body:
@@ -78,6 +83,7 @@ def finish_page(app, pagename, templatename, context, doctree):
     context["body"] = body
 
 
+OPTION = re.compile(r"(?<!\S)--[a-z][a-z-]*")
 EXPLAINED = re.compile(r"Explained in notebooks/(?P<name>\w+)\.")
 SECTION = re.compile(r"(Args|Returns|Raises|Yields|Example|Examples|Attributes|Note):\s*$")
 
@@ -92,13 +98,15 @@ def show_formulas_literally(app, what, name, obj, options, lines):
     for line in lines:
         indented = line.startswith("    ")
         if indented and not previous and not SECTION.match(margin) and not margin.endswith("::"):
-            result += ["::", ""]
+            result += [".. code-block:: text", ""]
             margin = "::"
         explained = EXPLAINED.match(line)
         if explained and f"chapters/{explained['name']}" in app.env.found_docs:
             line = f"Explained in :doc:`/chapters/{explained['name']}`."
         verbatim = indented and (margin.startswith("Example") or margin.endswith("::"))
-        result.append(line if verbatim else without_substitutions(line))
+        shown = line if verbatim else without_substitutions(line)
+        # Of "Returns: The loss: a scalar" napoleon would take the first two words for a type.
+        result.append(":returns:" if line == "Returns:" else shown)
         previous = line.strip()
         if line.strip() and not indented:
             margin = line.rstrip()
@@ -106,11 +114,18 @@ def show_formulas_literally(app, what, name, obj, options, lines):
 
 
 def without_substitutions(line):
-    """Escapes the vertical bars of a line that are not inside backticks."""
-    parts = line.split("`")
-    return "`".join(part if i % 2 else part.replace("|", r"\|") for i, part in enumerate(parts))
+    """Escapes the vertical bars of a line, and puts options into backticks: two hyphens would become a dash."""
+    parts = line.split("`")  # every second one is inside backticks already
+    return "`".join(part if i % 2 else OPTION.sub(r"`\g<0>`", part.replace("|", r"\|")) for i, part in enumerate(parts))
+
+
+def leave_out(app, what, name, obj, skip, options):
+    """Leaves out members that Python alone documents: fields of named tuples, built-in functions that a field holds."""
+    is_field = str(getattr(obj, "__doc__", "")).startswith("Alias for field number")
+    return True if is_field or inspect.isbuiltin(obj) else None
 
 
 def setup(app):
     app.connect("html-page-context", finish_page)
     app.connect("autodoc-process-docstring", show_formulas_literally, priority=400)  # before napoleon's 500
+    app.connect("autodoc-skip-member", leave_out)

@@ -53,7 +53,8 @@ notebook.start(profile)
 # The smooth top-$k$ loss is $-\tau \log$ of the share of the weight that lies on right pairs. The loss is small when
 # nearly all of the weight is on answers that are right.
 #
-# **Figure.** The ten pairs of five classes and their shares of the weight. The loss is $-\tau \log$ of the blue share.
+# **Figure.** The ten pairs of five classes with the scores 2, 1.4, 0.9, 0.1 and −0.6, and their shares of the weight at
+# $\tau = 1$ and $\alpha = 1$. The loss is $-\tau \log$ of the blue share.
 
 # %%
 five, true_class = torch.tensor([2.0, 1.4, 0.9, 0.1, -0.6]), 2
@@ -81,7 +82,7 @@ loss = smooth_topk_loss(scores, labels, k=k, tau=tau, margin=margin)
 loss.backward()
 
 print(f"loss {loss.item():.4f}")
-print(f"derivatives that are not zero: {(scores.grad != 0).float().mean():.0%}")
+print(f"derivatives that are not zero: {100 * (scores.grad != 0).float().mean():.0f} %")
 
 # %% [markdown]
 # The smooth loss has two well-known relatives. With $k = 1$, $\tau = 1$ and no margin the smooth loss *is*

@@ -18,7 +18,7 @@
 #
 # **Paper.** Section 3.3, eq. (9); appendix A.2 to A.4.
 #
-# **Time.** 20 minutes to read, seconds to run.
+# **Time.** 20 minutes to read, half a minute to run.
 
 # %% tags=["parameters"]
 profile = "quick"
@@ -222,7 +222,7 @@ def draw(axes, tau, k, margin):
 controls.explore(
     draw,
     panels=(2, 1),
-    size=(6.4, 4.2),
+    size=(5.4, 4.0),
     tau=tau,
     k=k,
     margin=margin,
@@ -362,7 +362,10 @@ assert torch.allclose(with_margin, without_margin)
 # loss. The function $\mathrm{softplus}(x) = \log(1 + e^x)$ is a hinge with a rounded corner: it is close to zero on the
 # left and close to $x$ on the right. The smooth loss is a softplus of the hard margin,
 #
-# $$L_{k,\tau} = \tau\,\mathrm{softplus}(h/\tau + c), \qquad -\log k \le c \le \log(n - k).$$
+# $$\begin{aligned}
+# & L_{k,\tau} = \tau\,\mathrm{softplus}(h/\tau + c), \\
+# & -\log k \le c \le \log(n - k).
+# \end{aligned}$$
 #
 # The correction $c$ depends on the other scores and on $\tau$. It stays between the two bounds for all scores and all
 # $\tau$. [Chapter 6](06_pivot.ipynb) derives this formula and computes with it.
@@ -419,7 +422,7 @@ controls.explore(
 )
 
 # %% [markdown]
-# ## Take it in your hands
+# ## Try it yourself
 #
 # The explorer below has ten classes. Drag a score, $\tau$, $k$ or the margin, and follow the loss, the gradient and the
 # probabilities of [chapter 11](11_topk_probabilities.ipynb).

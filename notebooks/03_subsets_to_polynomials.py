@@ -131,8 +131,10 @@ assert len(with_label) == comb(5, k - 1) != comb(6, k - 1)
 # is the **elementary symmetric polynomial** of degree $j$, and $\sigma_0 = 1$. With $\mathbf{e}$ for the numbers $e_i$
 # of the other classes, eq. (10) says
 #
-# $$L_{k,\tau} = \tau \log \left[ e_y \, \sigma_{k-1}(\mathbf{e}) + \exp(\alpha/\tau) \, \sigma_k(\mathbf{e}) \right]
-#              - \tau \log \left[ e_y \, \sigma_{k-1}(\mathbf{e}) \right].$$
+# $$\begin{aligned}
+# L_{k,\tau} = {} & \tau \log \left[ e_y \, \sigma_{k-1}(\mathbf{e}) + \exp(\alpha/\tau) \, \sigma_k(\mathbf{e}) \right] \\
+#              & - \tau \log \left[ e_y \, \sigma_{k-1}(\mathbf{e}) \right].
+# \end{aligned}$$
 
 
 # %%
@@ -292,7 +294,7 @@ for n in range(1, 9):
 # expands $\prod_i (X + 1/e_i)$ instead and multiplies the result by $\prod_i e_i$, eq. (13). The detour is not needed,
 # for two reasons. Moving each $e_i$ into its own bracket turns $e_i (X + 1/e_i)$ into $1 + e_i X$ ([correction
 # 5](../book/errata.md#5-the-inversion-is-not-needed)). And $P$ itself needs only its $k+1$ *leading* coefficients
-# ([correction 12](../book/errata.md#12-the-first-polynomial-of-section-42-would-do)).
+# ([correction 12](../book/errata.md#12-the-first-polynomial-of-section-42-would-do-as-well)).
 
 # %%
 # The inverted and rescaled product has the same coefficients.
@@ -396,7 +398,7 @@ for n in counted_sizes:
     assert by_level == found["divide_and_conquer", n]
 
 # %% [markdown]
-# The count divided by $kn$ stays below 2 for all sizes and all $k$ that we counted.
+# The count divided by $kn$ does not exceed 2 for all sizes and all $k$ that we counted.
 
 
 # %%
@@ -520,7 +522,7 @@ for name in names:
 # %% [markdown]
 # ## What we saw
 #
-# - The loss is $-\tau \log$ of the share of the sets that contain the true class.
+# - The loss is $-\tau \log$ of the share of the weight that lies on sets with the true class.
 # - The loss needs only $\sigma_{k-1}$ and $\sigma_k$ of the other classes, eq. (10). These are two coefficients of the
 #   polynomial $\prod_i (1 + e_i X)$.
 # - Summation makes $kn - k(k-1)/2$ multiplications in $n$ dependent steps. Divide and conquer makes fewer than $2kn$ in

@@ -313,7 +313,7 @@ def draw(ax, k, p):
 
 controls.explore(
     draw,
-    size=(7.4, 3.8),
+    size=(5.4, 4.2),
     k=controls.k_slider(k, maximum=6),
     p=widgets.IntSlider(description="order p", value=series_order, min=0, max=4),
 )
@@ -405,7 +405,8 @@ assert rules.loc["parts agree, 1e-5 (public code)"].max() < 0.02
 # **Figure.** The error of the whole gradient of the loss, relative to its largest entry, over the temperature and the
 # scale of the scores, in float32. In crossed cells the gradient is not finite. Where $\tau$ is large compared with the
 # scores, all elements are alike and Algorithm 2 is accurate. Elsewhere Algorithm 2 alone fails. With the series, an
-# error of about a thousandth remains, under the rule of the package and under that of the public code.
+# error of about a thousandth remains in most cells, and a larger one where $\tau$ is smallest and the scores are
+# largest, under the rule of the package and under that of the public code.
 
 
 # %% tags=["hide-input"]

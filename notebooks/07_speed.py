@@ -94,7 +94,7 @@ tables.show(tables.speed_table(forward, "forward"))
 
 # %% [markdown]
 # On the paper's GPU, DC is faster than SA from 1,000 classes on. On our processor, SA is faster at every size. The next
-# lines say how many times as long as SA the algorithm DC takes, in the paper and here.
+# lines give the time of DC divided by that of SA, in the paper and here, and say how much faster pivot is than DC.
 
 # %% tags=["hide-input"]
 if len(forward):
@@ -109,7 +109,7 @@ if len(forward):
 # %% [markdown]
 # ## Table 4: the backward pass
 #
-# The table compares the paper's custom backward pass (CB, Algorithm 2 of chapter 5) with automatic differentiation (AD)
+# The table compares the paper's custom backward pass (CB, Algorithm 2 of the paper, explained in chapter 5) with automatic differentiation (AD)
 # of the same forward pass. The forward pass is done before the clock starts. The backward pass of pivot needs one
 # polynomial per sample and one pass over the scores.
 
@@ -177,7 +177,7 @@ ax = figures.speed_figure(live, baseline="cross_entropy")
 # precision. The tests compare double precision itself with 60 digits.
 
 # %%
-# The loss is right to 2e-6 and the gradient to 1e-5 of its largest entry, on every path.
+# On every path the loss is right to 2e-6, the gradient to 1e-5 of its largest entry.
 ours = live[live["algorithm"].isin(["pivot", "fused_numba", "fused_triton"])]
 assert ours["loss_error"].max() < 2e-6
 assert ours["gradient_error"].max() < 1e-5
@@ -272,7 +272,7 @@ tables.show(tables.exponent_table(exponents))
 # **Figure.** Time per sample against $k$, with 1,000 classes. The steps in the curves are changes of arithmetic. Up to
 # $k = 5$ float32 is accurate enough for the coefficients, and then float64 is. From $k = 17$ with Numba and from
 # $k = 33$ in plain torch, a second algorithm takes over: it moves the pivot to where head and tail are in balance, and
-# stays exact for every $k$.
+# stays exact for every $k$. In plain torch its time grows faster than $k$, which the one exponent of the table hides.
 
 # %%
 sweep = recorded("k_sweep")
@@ -309,9 +309,9 @@ tables.show(tables.cost_table(peers))
 #
 # A user notices the time of the whole training step: forward pass of the network, loss, backward pass, update. The
 # paper reports that training on ImageNet with its loss takes 10 % longer than with cross-entropy, on two GPUs. On our
-# processor the loss adds less than the time by which two equal steps differ. For the last column the loss was therefore
-# timed alone. The column shows how much longer the smooth loss takes than cross-entropy, divided by the time of the
-# whole step.
+# processor the extra time is smaller than the difference between two equal steps, and the ratios even come out below
+# one. For the last column the loss was therefore timed alone. The column shows how much longer the smooth loss takes
+# than cross-entropy, divided by the time of the whole step.
 
 # %% tags=["hide-input"]
 steps = recorded("training_step")
@@ -325,7 +325,8 @@ if len(steps):
 # %% [markdown]
 # ## In short
 #
-# The README shows the same table: forward and backward pass in multiples of the time of cross-entropy.
+# This table is also in the README. It gives the time of forward and backward pass together, in multiples of that of
+# cross-entropy.
 
 # %% tags=["hide-input"]
 display(Markdown(tables.speed_in_short(paths.recorded_folder())))
@@ -333,10 +334,11 @@ display(Markdown(tables.speed_in_short(paths.recorded_folder())))
 # %% [markdown]
 # ## What we saw
 #
-# - The pivot algorithm takes one pass over the scores per direction, with $O(kn)$ operations.
+# - The pivot algorithm takes one pass over the scores per direction, with $O(kn)$ operations. For large $k$ a second
+#   algorithm takes over, whose time in plain torch grows faster than $k$.
 # - With few classes a call is mostly overhead, and the loss takes several times as long as cross-entropy. With 10,000
-#   classes or more the fused loss is faster than cross-entropy. The paper's divide and conquer takes more than 50 times
-#   as long in every case.
+#   classes or more the fused loss is faster than cross-entropy. The paper's divide and conquer takes more than 70
+#   times as long as cross-entropy in every case.
 # - The paper's custom backward pass is not faster than automatic differentiation from 10,000 classes on.
 # - In plain torch the loss needs as much memory as cross-entropy with 1,000 classes and less than half with 10,000 or
 #   more.
@@ -344,7 +346,8 @@ display(Markdown(tables.speed_in_short(paths.recorded_folder())))
 #
 # ## Questions
 #
-# 1. Beside divide and conquer, why does the summation algorithm do so much better on a CPU than in the paper's Table 3?
+# 1. Compared with divide and conquer, why does the summation algorithm do so much better on a CPU than in the paper's
+#    Table 3?
 # 2. Which part of the cost at $n = 100$ would a faster kernel not remove?
 # 3. Cross-entropy reads the scores once. Why can the smooth loss, with its $\binom{n}{k}$ terms, do the same?
 
@@ -376,4 +379,4 @@ display(Markdown(tables.speed_in_short(paths.recorded_folder())))
 # %% [markdown]
 # ## Next
 #
-# [8 · Temperature](08_temperature_study.ipynb) asks which $\tau$ trains a network.
+# [8 · Temperature](08_temperature_study.ipynb) asks which $\tau$ trains a network best.

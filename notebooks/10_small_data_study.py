@@ -18,7 +18,7 @@
 #
 # **Paper.** Section 5.2 with Table 2.
 #
-# **Time.** 5 minutes to read; the trainings of the profile `quick` take about three minutes.
+# **Time.** 5 minutes to read; the training runs of the profile `quick` take about six minutes.
 
 # %% tags=["parameters"]
 profile = "quick"
@@ -38,8 +38,8 @@ notebook.start(profile)
 # The paper trains a ResNet-18 on 5, 10, 25, 50 and 100 % of ImageNet, the same number of epochs at every size. Its
 # smooth loss $L_{5,0.1}$ leads by 2.1 points of top-5 at 5 % and is equal at 100 %. We did not run ImageNet. Two
 # smaller settings stand in for it. **Features**: a head with one hidden layer on built-in features of CIFAR-100, 16
-# epochs at every size, five seeds. **Images**: a small network on CIFAR-100 images, 12 epochs, one seed. Neither can
-# confirm or refute a statement about ImageNet, but they can show whether the effect appears elsewhere.
+# epochs at every size, five seeds. **Images**: a small network on CIFAR-100 images, 12 and 60 epochs, one seed. Neither
+# can confirm or refute a statement about ImageNet, but they can show whether the effect appears elsewhere.
 
 # %% tags=["hide-input"]
 features_grid = registry.table_2_small_data("quick", seeds=findings.RECORDED_SEEDS)
@@ -48,6 +48,8 @@ print(evidence.origin(features, features_grid))
 
 # %% [markdown]
 # ## What was found on features
+#
+# On features the smooth loss does not lead at any size.
 #
 # **Figure.** Left: top-5 accuracy against the number of training images, the paper's ImageNet hollow, our features
 # filled. Right: smooth loss minus cross-entropy in points, with 95 % intervals over five seeds, against the share of
@@ -73,10 +75,10 @@ tables.show(tables.small_data_table(features))
 tables.show(tables.gain_table(features, by="train_images"))
 
 # %% [markdown]
-# The paper's gain with few images does not appear on features. $L_{5,0.1}$ is behind cross-entropy at every size, by 0.9
-# points at 5 % and by 0.3 at 100 %. $L_{5,1}$ is level with cross-entropy at 5 and 10 % and behind by 0.3 to 0.6 points
-# at the larger sizes. Training for too few epochs is not the reason at the small sizes. At 5 and 10 % the top-5 accuracy
-# on training images is above 99.9 % for both smooth losses and above 99.8 % for cross-entropy.
+# The paper's gain with few images does not appear on features. $L_{5,0.1}$ is behind cross-entropy in the mean at every
+# size, by 0.9 points at 5 % and by 0.3 at 100 %. $L_{5,1}$ is level with cross-entropy at 5 and 10 % and behind by 0.3
+# to 0.6 points at the larger sizes. Training for too few epochs is not the reason at the small sizes. At 5 and 10 % the
+# top-5 accuracy on training images is above 99.9 % for both smooth losses and above 99.8 % for cross-entropy.
 #
 # **Where rates and decays come from.** Each loss has the pair that its 25 trials chose on validation images at $p =
 # 0$ and $0.8$ with 20,000 images ([chapter 9](09_noisy_labels_study.ipynb)). The pairs were not searched again for
@@ -84,7 +86,7 @@ tables.show(tables.gain_table(features, by="train_images"))
 # of its own (1 and $2.5 \cdot 10^{-5}$) and cross-entropy the usual ones (0.1 and $10^{-4}$).
 
 # %% tags=["hide-input"]
-# The differences and training accuracies in the text above are those of the recorded runs.
+# The differences and accuracies in the text above are those of the recorded runs.
 assert gain.round(1)[[0.05, 1.0]].tolist() == [2.1, -0.1]
 if len(features) == len({run.run_id for run in features_grid}):
     low, one = (
@@ -125,10 +127,11 @@ tables.show(tables.small_data_table(images))
 tables.show(tables.gain_table(images, by="train_images"))
 
 # %% [markdown]
-# The smooth loss is behind by 2.8 points at 5 % and ahead by 0.4 at 100 %: the opposite of the paper's order. With one
-# seed there are no intervals, so this order may be chance. The length of training is one possible reason. All sizes are
-# trained for 12 epochs, so the smallest set gets a twentieth of the steps, and with few images the smooth loss has not
-# fitted its training set. The table shows top-5 accuracy on the training set after the last epoch.
+# After 12 epochs the smooth loss is behind by 2.8 points at 5 % and ahead by 0.4 at 100 %: the opposite of the paper's
+# order. With one seed there are no intervals, so this order may be chance. The length of training is one possible
+# reason. All sizes are trained for 12 epochs, so the smallest set gets a twentieth of the steps, and with few images
+# the smooth loss has fitted its training set less than cross-entropy has. The table shows top-5 accuracy on the
+# training set after the last epoch.
 
 # %%
 last = evidence.epochs_of(images).groupby("run_id")["train_top5"].last()
@@ -142,6 +145,51 @@ tables.show(fitted.map("{:.1%}".format).rename_axis("training images"))
 # The smooth loss is 2.8 points behind at 5 % and 0.4 ahead at 100 %.
 on_images = findings.gains(images, "train_images").round(1)
 assert (on_images.iloc[0], on_images.iloc[-1]) == (-2.8, 0.4)
+
+# %% [markdown]
+# ## Images, trained until they are fitted
+#
+# To take that reason away we trained the same network for 60 epochs on 64 images per class, the number per class in the
+# paper's 5 % of ImageNet, with both temperatures and one seed. $L_{5,0.1}$ takes the rate and decay of $L_{5,1}$. For
+# cross-entropy we tried two larger decays as well, because $5 \cdot 10^{-4}$ was the largest one in the search of
+# chapter 9.
+
+# %%
+fitted_grid = (
+    *registry.decays_of_cross_entropy_on_images(),
+    *registry.small_data_on_images(),
+)
+fitted_runs = evidence.recorded_runs(fitted_grid)
+print(evidence.origin(fitted_runs, fitted_grid))
+last = evidence.epochs_of(fitted_runs).groupby("run_id")["train_top5"].last()
+fitted_runs = fitted_runs.assign(train_top5=fitted_runs["run_id"].map(last))
+headings = {
+    "train_top5": "training top-5 (%)",
+    "validation_top5": "validation top-5 (%)",
+    "test_top5": "test top-5 (%)",
+}
+tables.show(tables.loss_table(fitted_runs, headings))
+
+# %% [markdown]
+# Now the picture is the paper's, only larger: with cross-entropy's searched decay, $L_{5,1}$ leads by 9.2 points and
+# $L_{5,0.1}$ by 8.2. But a larger decay takes cross-entropy from 50.1 to 53.1 and to 57.8 %, so that 1.5 points of the
+# lead remain. As under label noise ([chapter 9](09_noisy_labels_study.ipynb)), most of the lead was regularisation that
+# cross-entropy lacked. The largest decay is the best one, and the smooth losses had no further trials, so what a full
+# search with several seeds would leave of the lead is open. With 128 images per class this was not run.
+
+# %% tags=["hide-input"]
+# The accuracies are those of the text, and losses with the searched decay have fitted.
+if len(fitted_runs) == 5:
+    plain, smooth = (
+        fitted_runs[fitted_runs["loss"] == name] for name in ("cross_entropy", "smooth")
+    )
+    plain = 100 * plain.set_index("weight_decay")["test_top5"].astype(float)
+    smooth = 100 * smooth.set_index("tau")["test_top5"].astype(float)
+    assert plain[[5e-4, 2e-3, 8e-3]].round(1).tolist() == [50.1, 53.1, 57.8]
+    assert (smooth - plain[5e-4])[[1.0, 0.1]].round(1).tolist() == [9.2, 8.2]
+    assert round(smooth[1.0] - plain.max(), 1) == 1.5
+    searched = fitted_runs[fitted_runs["weight_decay"] < 1e-3]
+    assert (searched["train_top5"] > 0.999).all()
 
 # %% [markdown]
 # ## The paper's own setting
@@ -195,7 +243,9 @@ tables.show(tables.small_data_table(runs))
 # - The paper's gain with few images (2.1 points at 5 % of ImageNet) does not appear on features: $L_{5,0.1}$ is 0.9
 #   points behind cross-entropy at 5 %, although both losses were tuned (at 20,000 images) and fit their training sets.
 # - On images with 12 epochs and one seed the smooth loss is behind with few images and ahead with many. With few images
-#   it had not fitted its training set.
+#   it had fitted its training set less than cross-entropy had.
+# - On 64 images per class, fitted in 60 epochs, the smooth loss leads by 9.2 points, and by 1.5 once cross-entropy has
+#   a larger decay (one seed).
 #
 # ## Questions
 #

@@ -242,7 +242,7 @@ slider = {"min": 0.0, "max": 10.0, "step": 0.25, "description": "score of a"}
 controls.explore(
     draw,
     panels=(1, 2),
-    size=(6.4, 3.4),
+    size=(5.4, 3.4),
     confidence=ipywidgets.FloatSlider(value=8.0, **slider),
 )
 

@@ -18,7 +18,7 @@
 #
 # **Paper.** Appendix D.2 with Proposition 8, Tables 7 and 8.
 #
-# **Time.** 10 minutes to read; the trainings of the profile `quick` take about two minutes.
+# **Time.** 10 minutes to read; the training runs of the profile `quick` take three to six minutes.
 
 # %% tags=["parameters"]
 profile = "quick"
@@ -89,9 +89,10 @@ tables.show(tables.margin_table(features[5], evidence.epochs_of(features[5]), k=
 
 # %% [markdown]
 # Margin 1 adds 0.2 points for $k = 1$ and nothing for $k = 5$. Margin 4 adds 0.34 points for $k = 1$ (0.03 to 0.65) and
-# takes away 0.16 for $k = 5$ (−0.51 to +0.20). For margin 1 against margin 0, five seeds resolve a difference of about
-# 0.3 points for $k = 1$ and 0.2 for $k = 5$. So the paper's 0.12 points for $k = 1$ could not have been seen here. Its
-# 0.33 points for $k = 5$ could have been seen, and they do not appear. On features, margins from 0 to 4 hardly matter.
+# takes away 0.16 for $k = 5$ (−0.51 to +0.20). For margin 1 against margin 0, the 95 % interval of five seeds reaches
+# about 0.3 points to either side for $k = 1$ and 0.2 for $k = 5$. So the paper's 0.12 points for $k = 1$ could not have
+# been seen here. Its 0.33 points for $k = 5$ could have been seen, and they do not appear. On features, margins from 0
+# to 4 hardly matter.
 #
 # **Where rates and decays come from.** The runs with $k = 1$ take the pair that the search of
 # [chapter 9](09_noisy_labels_study.ipynb) chose for cross-entropy, and those with $k = 5$ the pair that it chose for

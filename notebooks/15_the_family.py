@@ -50,6 +50,7 @@ from smooth_topk.study.measure.family_curves import (
     is_installed,
 )
 from smooth_topk.study.records import evidence, paths
+from smooth_topk.study.tables.family import NAMES
 
 notebook.start(profile)
 others = 2 * torch.randn(20, generator=torch.Generator().manual_seed(15))
@@ -109,7 +110,8 @@ def recorded(name):
 # of the figure below. [How to cite](../book/cite.md) has all references.
 #
 # **Figure.** Twelve losses of one sample as its true score moves past twenty others. Left: the loss. Right: the pull on
-# the true score, minus the derivative. The dotted line is the $k$-th largest of the other scores: right of it the
+# the true score, that is minus the derivative by it; the noised loss is drawn with random samples and trembles. The
+# dotted line is the $k$-th largest of the other scores: right of it the
 # answer is correct. Choose a loss to bring it to the front, and change $k$.
 
 # %% tags=["hide-input"]
@@ -119,7 +121,7 @@ controls.explore(
     panels=(1, 2),
     size=(9.2, 3.8),
     loss=controls.widgets.Dropdown(
-        options=[(FAMILY[name].title, name) for name in SHOWN],
+        options=[(FAMILY[name].title.split(", L_")[0], name) for name in SHOWN],
         value="smooth_topk",
         description="loss",
     ),
@@ -127,8 +129,8 @@ controls.explore(
 )
 
 # %% [markdown]
-# The pull says what a loss teaches. Where the true class lies three below the threshold, half above it, and four above
-# it:
+# The pull says what a loss teaches. Here it is where the true score lies 3 below the threshold, 0.5 above
+# it and 4 above it:
 
 # %%
 family = curves[5]
@@ -137,18 +139,19 @@ pulls = family[family["above"].isin([-3, 0.5, 4])]
 pulls = pulls.pivot(index="loss", columns="above", values="pull")
 pulls = pulls.loc[family["loss"].unique()].rename(lambda name: FAMILY[name].title)
 pulls = (pulls.round(2) + 0.0).rename_axis("true score minus k-th", axis=1)
+pulls = pulls.rename(columns=lambda above: f"{above:g}".replace("-", "−"))
 tables.show(pulls.map("{:.2f}".format))
 
 # %% [markdown]
-# Four characters appear. *Cross-entropy and the entropies* pull with full force until the true class is well inside.
-# *Hinges* pull with constant force up to a margin and then let go. *Generalised cross-entropy* gives up on a true
-# class that is far below. *$L_{k,\tau}$* pulls with a force near $1/k$ over a wide range of scores, and so does the
-# hard loss; this is why both want a larger rate with SGD ([chapter 13](13_use_it_in_your_project.ipynb)). The
-# transition loss pulls harder than cross-entropy just after the true class has entered: the discount for being inside
-# grows there.
+# Most losses have one of four characters. *Cross-entropy and the entropies* pull with full force until
+# the true class is well inside. *Hinges* pull with constant force up to a margin and then let go. *Generalised
+# cross-entropy* gives up on a true class that is far below. *$L_{k,\tau}$* pulls with a force near $1/k$ over a wide
+# range of scores, and so does the hard loss; this is why both want a larger rate with SGD ([chapter
+# 13](13_use_it_in_your_project.ipynb)). The transition loss is on its own: it pulls harder than cross-entropy just
+# after the true class has entered, because the discount for being inside grows there.
 
 # %% tags=["hide-input"]
-# With k = 1 three losses are cross-entropy, and the pulls are those that the text names.
+# With k = 1 three losses are cross-entropy, and the pulls are those of the text.
 one = curves[1].pivot(index="true_score", columns="loss", values="value")
 for name in ("topk_entropy", "truncated_topk_entropy", "topk_transition"):
     assert (one[name] - one["cross_entropy"]).abs().max() < 1e-9
@@ -187,7 +190,7 @@ ax = figures.calibration_bars(calibration)
 # %%
 counts = tables.calibration_table(calibration).set_index(["loss", "setting"])
 starts = counts["starts right"].map("{:.0%}".format)
-verdicts = counts[["distributions", "right", "tie", "wrong"]]
+verdicts = counts[["problems", "right", "tie", "wrong"]]
 tables.show(verdicts.assign(**{"starts right": starts}))
 
 # %% [markdown]
@@ -243,11 +246,11 @@ tables.show(known.rename(columns={"known": "calibrated"}))
 #
 # **The noised hinge loses the property when the noise is large.** Let $k + 1$ classes share the highest score $s$. The
 # threshold, the smallest of these $k + 1$ scores with noise, lies on average $\varepsilon m$ below $s$, where $m$ is
-# the expected largest of $k + 1$ standard normal numbers. Once $\varepsilon m \ge 1$ all $k + 1$ classes have a loss
-# of zero, and nothing tells which of them to leave out. For $k = 1, 2, 3$ and $5$ this begins at $\varepsilon = 1.77$,
-# $1.18$, $0.97$ and $0.79$. The package's example has $k = 5$ and $\varepsilon = 1$. The measurement agrees: with
-# four classes and $k = 3$ every distribution is right at $\varepsilon = 0.5$ and ties at 1 and 2; with $k = 2$ every
-# one is right at 1 and ties at 2. This argument, too, is ours.
+# the expected largest of $k + 1$ standard normal numbers. Once $\varepsilon m \ge 1$ all $k + 1$ classes have a loss of
+# zero, and nothing tells which of them to leave out. For $k = 1, 2, 3$ and $5$ this begins at $\varepsilon = 1.77$,
+# $1.18$, $0.97$ and $0.79$. The example of the package `pytopk` has $k = 5$ and $\varepsilon = 1$. The measurement
+# agrees: with four classes and $k = 3$ every distribution is right at $\varepsilon = 0.5$ and ties at 1 and 2; with $k
+# = 2$ every one is right at 1 and ties at 2. This argument, too, is ours.
 #
 # **What is only numerical.** For the top-$k$ transition loss (with our weight) and for difftopk we know of no
 # statement. The transition loss is right for all 24 distributions and every $k$, which is no proof. A distribution
@@ -262,7 +265,9 @@ items = [Distribution("halves", tuple(order.tolist())) for order in orders]
 found = pd.DataFrame()
 if is_installed("difftopk"):
     found = pd.DataFrame(measure_case(Case("difftopk", {"k": 2}, 2), items))
-    found = found[["probabilities", "best_topk", "found_topk", "verdict"]]
+    found = found[["best_topk", "found_topk", "verdict"]]
+    found.columns = ["the most probable two", "the two found", "verdict"]
+    found.index = ["(1, 2, 4, 8) / 15", "(1, 4, 2, 8) / 15"]
 tables.show(found)
 
 # %% [markdown]
@@ -270,7 +275,7 @@ tables.show(found)
 # order of their scores.
 
 # %% tags=["hide-input"]
-# Verdicts agree with what is proved, and the hard hinge is right where the theory says so.
+# Verdicts agree with what is proved, and the hard hinge is right where theory says so.
 proved = {"cross_entropy", "label_smoothing", "generalised_cross_entropy"}
 proved |= {"topk_entropy", "truncated_topk_entropy", "smooth_topk"}
 assert (calibration[calibration["loss"].isin(proved)]["verdict"] == "right").all()
@@ -309,7 +314,8 @@ if len(found):
 # without a margin always. Other losses that are not convex share the trouble (column "starts right" above): 59 % for
 # truncated top-$k$ entropy and 15 % for the noised hinge without noise.
 #
-# **Figure.** The share of random starts from which descent on the expected $L_{k,\tau}$ reaches the right top $k$.
+# **Figure.** The share of random starts from which descent on the expected $L_{k,\tau}$ reaches the right top $k$. The
+# dotted line is at $\tau = 1/\log 2$: right of it a margin of 1 allows no wrong minimum.
 
 # %% tags=["hide-input"]
 ax = figures.local_minima_curves(calibration)
@@ -330,13 +336,14 @@ assert starts["balanced noised top-k", "ε = 0"] == 0.15
 # ## The comparison
 #
 # Thirteen losses ($L_{k,\tau}$ with two temperatures) on the built-in features of CIFAR-100: a head with one hidden
-# layer, $k = 5$, three seeds. Without noise the training sets have three sizes; with noise a share $p$ of 20,000 labels
-# is drawn anew within superclasses or within index blocks ([chapter 9](09_noisy_labels_study.ipynb)). Every loss has
-# six trials for its rate and decay, judged on validation images by the mean of top-5 at $p = 0$ and at $p = 0.8$ within
-# superclasses. Three losses (generalised cross-entropy, the hard hinge and difftopk) were best at the smallest decay
-# and had four more trials. Parameters of a loss's own, such as $q$, stay at the values that its authors use, and one
-# pair of rate and decay serves all settings. The search began with a third, larger rate, which was dropped to save time
-# after six losses had tried it. Those trials are recorded and did not enter the choice; none would have changed it.
+# layer, $k = 5$. Without noise the training sets have the sizes of Table 2, with three seeds; 20,000 images and the
+# noisy settings have five. With noise a share $p$ of 20,000 labels is drawn anew within superclasses or within index
+# blocks ([chapter 9](09_noisy_labels_study.ipynb)). Every loss has six trials for its rate and decay, judged on
+# validation images by the mean of top-5 at $p = 0$ and at $p = 0.8$ within superclasses. Three losses (generalised
+# cross-entropy, the hard hinge and difftopk) were best at the smallest decay and had four more trials. Parameters of a
+# loss's own, such as $q$, stay at the values that its authors use, and one pair of rate and decay serves all settings.
+# The search began with a third, larger rate, which was dropped to save time after six losses had tried it. Those trials
+# are recorded and did not enter the choice; none would have changed it.
 
 # %% tags=["hide-input"]
 grid, runs = recorded("family_comparison")
@@ -352,56 +359,63 @@ differences = tables.family_differences(runs)
 panels = figures.family_figure(differences)
 
 # %% [markdown]
-# **Clean labels.** With 20,000 images no loss is ahead of cross-entropy. Label smoothing, top-5 entropy, difftopk and
-# Lapin's two hinges are within 0.2 points of it; $L_{5,1}$ is 0.4 and $L_{5,0.1}$ 0.6 points behind, and generalised
-# cross-entropy 4.2. With 2,200 images difftopk leads by 1.3 points, $L_{5,1}$ and top-5 entropy by 0.9.
+# **Clean labels.** With 11,200 images or more no loss is ahead of cross-entropy. With 20,000, label smoothing, top-5
+# entropy, difftopk and Lapin's two hinges are within 0.2 points of it; $L_{5,1}$ is 0.4 and $L_{5,0.1}$ 0.5 points
+# behind, and generalised cross-entropy 4.2. With 2,200 and 4,500 images, 22 and 45 per class, difftopk leads by 1.3
+# points and top-5 entropy by 0.9 and 0.8; $L_{5,1}$ leads by 0.9 with 2,200. ([Chapter 10](10_small_data_study.ipynb)
+# finds $L_{5,1}$ level with cross-entropy at 2,200 images. Both losses have other rates and decays there, so a lead of
+# less than a point depends on them.)
 #
-# **Wrong labels that resemble the right one** (superclasses). At $p = 0.8$ difftopk leads by 1.7 points, the hinge β by
-# 1.3 and $L_{5,0.1}$ by 1.1. At $p = 0.4$ difftopk alone leads beyond its interval, by 1.1 points.
+# **Wrong labels that resemble the right one** (superclasses). At $p = 0.8$ difftopk leads by 1.5 points, the hinge β by
+# 1.1 and $L_{5,0.1}$ by 1.0. At $p = 0.4$ difftopk leads by 1.1, the hinge β by 0.9 and label smoothing by 0.4.
 #
-# **Wrong labels that do not resemble it** (index blocks). At $p = 0.8$ generalised cross-entropy leads by 7.9 points,
-# $L_{5,0.1}$ by 4.0 and truncated top-5 entropy by 3.8. At $p = 0.4$ the leads are 2.2, 1.9 and 1.3.
+# **Wrong labels that do not resemble it** (index blocks). At $p = 0.8$ generalised cross-entropy leads by 8.0 points,
+# $L_{5,0.1}$ and truncated top-5 entropy by 3.8. At $p = 0.4$ difftopk leads by 1.8, $L_{5,0.1}$ by 1.8 and generalised
+# cross-entropy by 1.6.
 #
-# **Advice.** Start with cross-entropy and give its weight decay a search: with clean labels nothing here beats it. With
-# few images per class try $L_{k,1}$, top-$k$ entropy or difftopk, which gain about a point. With wrong labels try
-# $L_{k,0.1}$: it gains in three of the four noisy settings, and where labels are clean it loses half a point to one on
-# the larger sets. difftopk gains as often, takes 195 times as long as cross-entropy, and loses its lead in the hardest
-# setting. Take generalised cross-entropy only if you know that many labels are wrong: it gained most there and lost
-# four to eight points without noise. All of this is one network on one data set, with three seeds, and 84 intervals of
-# 95 % hold a few that miss the truth by chance.
+# **Advice.** Start with cross-entropy and give its weight decay a search: with clean labels and a hundred images per
+# class or more nothing here beats it. With fewer images per class try $L_{k,1}$, top-$k$ entropy or difftopk, which
+# gain about a point. With wrong labels try $L_{k,0.1}$: it gains in three of the four noisy settings, and where labels
+# are clean it loses up to a point. difftopk gains as often, takes 195 times as long as cross-entropy, and loses its
+# lead in the hardest setting. Take generalised cross-entropy only if you know that many labels are wrong and do not
+# resemble the right ones: it gained most there, and lost two to eight points without noise. All of this is one network
+# on one data set with three to five seeds, and among 120 intervals of 95 % a few miss the truth by chance.
 
 # %% tags=["hide-input"]
 # The numbers of the text are those of the figure.
 if len(runs) == len(grid):
-    mean = differences.set_index(["setting", "loss"])["mean"].round(1)
-    clean, few, similar, blocks = (
-        mean[name]
-        for name in (
-            "20,000 images",
-            "2,200 images",
-            "p = 0.8, superclasses",
-            "p = 0.8, index blocks",
-        )
-    )
+    by_setting = differences.set_index(["setting", "loss"])
+    mean, low = by_setting["mean"].round(1), by_setting["low"]
+    sizes = [name for name in mean.index.unique("setting") if "images" in name]
+    for size in sizes[2:]:
+        assert (low[size] <= 0).all()
+    clean = mean["20,000 images"]
     alike = ["label smoothing", "top-5 entropy", "difftopk"]
-    assert clean[[*alike, "top-5 hinge α", "top-5 hinge β"]].abs().max() < 0.2
+    assert clean[[*alike, "top-5 hinge α", "top-5 hinge β"]].abs().max() <= 0.2
     losers = ["L_{5,1}", "L_{5,0.1}", "generalised cross-entropy"]
-    assert clean[losers].tolist() == [-0.4, -0.6, -4.2]
-    assert few[["difftopk", "L_{5,1}", "top-5 entropy"]].tolist() == [1.3, 0.9, 0.9]
+    assert clean[losers].tolist() == [-0.4, -0.5, -4.2]
+    few = ["difftopk", "top-5 entropy", "L_{5,1}"]
+    assert mean["2,200 images"][few].tolist() == [1.3, 0.9, 0.9]
+    assert mean["4,500 images"][few[:2]].tolist() == [1.3, 0.8]
     leaders = ["difftopk", "top-5 hinge β", "L_{5,0.1}"]
-    assert similar[leaders].tolist() == [1.7, 1.3, 1.1]
-    robust = ["generalised cross-entropy", "L_{5,0.1}", "truncated top-5 entropy"]
-    assert blocks[robust].tolist() == [7.9, 4.0, 3.8]
-    assert mean["p = 0.4, index blocks"][robust].tolist() == [2.2, 1.9, 1.3]
-    low = differences.set_index(["setting", "loss"])["low"]
+    assert mean["p = 0.8, superclasses"][leaders].tolist() == [1.5, 1.1, 1.0]
     ahead = low["p = 0.4, superclasses"] > 0
-    assert ahead[ahead].index.tolist() == ["difftopk"]
-    assert (low["20,000 images"] <= 0).all()
+    leaders = ["label smoothing", "top-5 hinge β", "difftopk"]
+    assert ahead[ahead].index.tolist() == leaders
+    assert mean["p = 0.4, superclasses"][leaders].tolist() == [0.4, 0.9, 1.1]
+    robust = ["generalised cross-entropy", "L_{5,0.1}", "truncated top-5 entropy"]
+    assert mean["p = 0.8, index blocks"][robust].tolist() == [8.0, 3.8, 3.8]
+    robust = ["difftopk", "L_{5,0.1}", "generalised cross-entropy"]
+    assert mean["p = 0.4, index blocks"][robust].tolist() == [1.8, 1.8, 1.6]
+    for name in ("p = 0.8, superclasses", "p = 0.4, index blocks"):
+        assert low[name][["L_{5,0.1}", "difftopk"]].min() > 0
+    hardest = low["p = 0.8, index blocks"]
+    assert hardest["L_{5,0.1}"] > 0 > hardest["difftopk"]
 
 # %% [markdown]
 # One setting in numbers: accuracies on test images, mean (standard deviation) over seeds, and what the loss costs
 # beside cross-entropy. Time is that of forward and backward pass on one batch of 128 × 100 scores, one core, losses
-# taking turns; memory is the peak that torch allocates in them. In a training the network takes most of both.
+# taking turns; memory is the peak that torch allocates in them. In training, the network takes most of both.
 
 # %%
 costs = evidence.measurements(["loss", "ratio", "memory_ratio"], device="cpu")
@@ -417,14 +431,15 @@ if len(cost):
 # The rates and decays that the search chose:
 
 # %%
-tables.show(tables.settings_table({"the family on features": grid}))
+chosen = tables.settings_table({"family": grid}).droplevel("experiment")
+tables.show(chosen[["rate", "weight decay"]].rename(index=NAMES))
 
 # %% [markdown]
 # ## Which k, which tau?
 #
 # Train $L_{k,\tau}$ with one $k$, and look at every top-$k$ accuracy. One would expect each $k$ to win its own metric.
 # Every run has 200 images per class, as many steps as the others, the rate $0.32\,k$ and the decay $0.00125 / k$; there
-# was no search for each pair, and there is one seed. Each $k$ has the $\tau$ with the best validation top-$k$.
+# was no search for each pair. There are three seeds. Each $k$ has the $\tau$ with the best validation top-$k$.
 
 # %% tags=["hide-input"]
 _, k_runs = recorded("k_and_tau")
@@ -434,19 +449,24 @@ k_runs = tables.with_own_validation(k_runs, evidence.epochs_of(k_runs))
 tables.show(tables.k_against_metric_table(k_runs))
 
 # %% [markdown]
-# A large $k$ gives up the first places: top-1 falls from 64.0 % with $k = 1$ to 47.0 % with $k = 20$. It gains little
-# in return. In top-5, top-10 and top-20 the losses with $k$ from 1 to 10 lie within one point of each other, less than
-# one seed can tell apart. Only $k = 1$ wins its own metric clearly, by 3.9 points over $k = 3$.
+# Only $k = 1$ wins its own metric clearly, by 3.9 points over $k = 3$. A larger $k$ gives up the first
+# places: top-1 falls from 64.0 % with $k = 1$ to 47.4 % with $k = 20$. In top-3 and top-5 the seeds do not tell the
+# loss with the same $k$ from the one with $k = 1$. In top-10 and top-20 the loss with half the $k$ is better by half a
+# point, beyond its interval. So a $k$ that is smaller than the one you are judged by is worth a trial, and a larger one
+# is not.
 
 # %% tags=["hide-input"]
-# The accuracies are those of the table above.
+# Accuracies and verdicts are those that the text names.
 if len(k_runs):
-    whole = k_runs[(k_runs["num_classes"] == 100) & (k_runs["seed"] == 0)]
-    best_runs = whole.loc[whole.groupby("k")["best_validation"].idxmax()].set_index("k")
-    top = 100 * best_runs[[f"test_top{size}" for size in (1, 5, 10, 20)]].astype(float)
-    assert top["test_top1"].round(1)[[1, 3, 20]].tolist() == [64.0, 60.1, 47.0]
-    spread = top.loc[[1, 3, 5, 10]].max() - top.loc[[1, 3, 5, 10]].min()
-    assert spread[["test_top5", "test_top10", "test_top20"]].max() < 1
+    own = tables.k_against_metric_table(k_runs).droplevel("best τ")
+    first = own["top-1 (%)"].str.split().str[0].astype(float).round(1)
+    assert first[[1, 20]].tolist() == [64.0, 47.4]
+    verdicts = own["by its own metric"]
+    assert verdicts[1] == "best: +3.9 (+3.3 to +4.5) against k = 3"
+    assert verdicts[3] == "not best: −0.4 (−0.9 to +0.1) against k = 1"
+    assert verdicts[5] == "best: +0.1 (−0.3 to +0.4) against k = 1"
+    assert verdicts[10] == "not best: −0.4 (−0.5 to −0.4) against k = 5"
+    assert verdicts[20] == "not best: −0.5 (−0.5 to −0.4) against k = 10"
 
 # %% [markdown]
 # The authors believe that the right $\tau$ depends on $k$ and on the number of classes more than on the network. The
@@ -463,28 +483,32 @@ tables.show(tables.best_tau_table(k_runs))
 axes = figures.tau_figure(tables.tau_differences(k_runs))
 
 # %% [markdown]
-# With 50 and 100 classes the four temperatures lie within 0.8 points of each other for every $k$, and the best one
-# follows neither $k$ nor the number of classes. With 20 classes $\tau = 3$ is ahead for $k = 1$, 3 and 5, by up to 1.4
-# points, on 1,000 validation images and with one seed. On features $\tau$ matters too little to test the authors'
-# belief: it stays open. [Chapter 8](08_temperature_study.ipynb) shows where $\tau$ does matter, in networks that learn
-# their features from scratch.
+# No $\tau$ is more than 0.9 points behind the best one of its $k$, and in most cells three seeds cannot tell all four
+# apart. Where they can, it is mostly a small $\tau$ that is behind: $\tau = 3$ never is, and $\tau = 0.1$ is for $k =
+# 5$ with 20 and 50 classes, by half a point. The best $\tau$ follows neither $k$ nor the number of classes. On features
+# $\tau$ matters too little to test the authors' belief, so it stays open. [Chapter 8](08_temperature_study.ipynb) shows
+# where $\tau$ does matter: in networks that learn their features from scratch.
 
 # %% tags=["hide-input"]
-# The worst temperature is no further behind than the text says.
+# No temperature is further behind than the text says, and τ = 3 is never behind.
 if len(k_runs):
-    behind = tables.tau_differences(k_runs).groupby("classes")["mean"].min()
-    assert behind[[50, 100]].min() > -0.8
-    assert round(behind[20], 1) == -1.4
+    behind = tables.tau_differences(k_runs).set_index(["classes", "k", "tau"])
+    assert behind["mean"].min() > -0.9
+    told = behind[behind["high"] < 0].index
+    assert 3.0 not in told.get_level_values("tau")
+    for classes in (20, 50):
+        assert (classes, 5, 0.1) in told
+        assert round(behind["mean"][classes, 5, 0.1], 1) == -0.5
 
 # %% [markdown]
 # ## Many classes
 #
 # Answers with $k$ names matter most where classes are many and alike. We have no training set of that kind here, so we
 # **constructed** one: classes are normal distributions around centres in 64 dimensions, ten classes around each
-# superclass, ten superclasses around each family, so that neighbours overlap. The spreads were chosen so that the best
-# possible classifier finds about 58 % of the first classes and 90 % of the top five with 1,000 classes. It is no real
-# data, and an answer here is an answer about this construction. Its merit is that the best possible accuracy is known:
-# that of the nearest centres.
+# superclass, ten superclasses around each family, so that neighbours overlap. The spreads were chosen so that, with
+# 1,000 classes, the best possible classifier puts the true class first in about 58 % of the samples and among the first
+# five in 90 %. It is no real data, and an answer here is an answer about this construction. Its merit is that the best
+# possible accuracy is known: that of the nearest centres.
 
 # %% tags=["hide-input"]
 _, many = recorded("many_classes")
@@ -497,17 +521,17 @@ best = {
 
 # %% [markdown]
 # A linear classifier, which can represent the best one. Nine trials per loss on validation samples of the 1,000 classes
-# chose rate and decay; the best rate of $L_{5,0.1}$ was the smallest of its three. The 10,000 classes take the same
-# pairs, 3 epochs in place of 12, and one seed. The grid was moved once, and the trials outside it are recorded too.
+# chose rate and decay. The grid was moved once, and for $L_{5,0.1}$ a second time, until the best rates lay inside it;
+# the trials outside it are recorded too. The 10,000 classes take the same pairs, 3 epochs in place of 12, and one seed.
 
 # %%
 tables.show(tables.many_classes_table(many, best))
 
 # %% [markdown]
-# With 1,000 classes $L_{5,1}$ leads cross-entropy by 0.4 points of top-5 (three seeds, 0.1 to 0.7), and $L_{5,0.1}$ is
-# 1.1 points behind (0.6 to 1.6). With 10,000 classes and one seed $L_{5,1}$ and cross-entropy differ by 0.2 points, and
-# neither has come near the best possible accuracy in 3 epochs. More classes alone do not make a top-$k$ loss better
-# than cross-entropy.
+# With 1,000 classes $L_{5,1}$ leads cross-entropy by 0.4 points of top-5 (three seeds, 0.1 to 0.7), and
+# $L_{5,0.1}$ is 1.1 points behind (0.6 to 1.6). With 10,000 classes and one seed both are ahead, by 0.2 and 0.7 points,
+# and no loss has come near the best possible accuracy in 3 epochs. So the leads are small, and the sign of that of
+# $L_{5,0.1}$ changes with the number of classes: more classes alone do not decide for or against a top-$k$ loss.
 
 # %% tags=["hide-input"]
 # Differences and intervals are those that the text names.
@@ -522,8 +546,8 @@ if len(many):
         -0.6,
     ]
     most = many[many["num_classes"] == 10_000].set_index(["loss", "tau"])["test_top5"]
-    gained = most["smooth", 1.0] - most["cross_entropy", 1.0]
-    assert round(100 * gained, 1) == 0.2
+    gained = 100 * (most["smooth"] - most["cross_entropy", 1.0]).astype(float)
+    assert gained.round(1).to_dict() == {1.0: 0.2, 0.1: 0.7}
 
 # %% [markdown]
 # ## What we saw
@@ -535,10 +559,11 @@ if len(many):
 # - difftopk is wrong for about one toy distribution in five, depending on the order of the classes, and the noised
 #   hinge ties $k + 1$ classes once its noise is large. Both findings are ours; the first is numerical.
 # - With a margin that is large for its $\tau$, descent on $L_{k,\tau}$ can end in a wrong local minimum.
-# - On features with clean labels no loss of the family beats tuned cross-entropy. Under noise difftopk (+1.7 points,
-#   superclasses) and generalised cross-entropy (+7.9, index blocks) gain most at $p = 0.8$, and $L_{5,0.1}$ gains in
-#   both (+1.1 and +4.0).
-# - A large $k$ costs the first places and gains little elsewhere. Which $\tau$ suits which $k$ stays open.
+# - On features with clean labels and a hundred images per class or more no loss of the family beats tuned
+#   cross-entropy. Under noise difftopk (+1.5 points, superclasses) and generalised cross-entropy (+8.0, index blocks)
+#   gain most at $p = 0.8$, and $L_{5,0.1}$ gains in both (+1.0 and +3.8).
+# - A large $k$ costs the first places and gains little elsewhere: for top-10 and top-20 the loss with half the $k$ was
+#   better. Which $\tau$ suits which $k$ stays open.
 #
 # ## Questions
 #

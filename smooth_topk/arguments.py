@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 HALF = (torch.float16, torch.bfloat16)
+FLOATING_POINT = (torch.float32, torch.float64, *HALF)  # what torch computes with; float8 is for storage
 
 
 def whole_number(name: str, value: Any) -> int:
@@ -62,9 +63,9 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> None:
 
 
 def check_floating_point(name: str, tensor: Any) -> None:
-    """Refuses what is not a tensor of real floating-point numbers."""
-    if not (isinstance(tensor, Tensor) and tensor.is_floating_point()):
-        raise TypeError(f"{name} must be a floating-point tensor, got {_kind(tensor)}.")
+    """Refuses what is not a tensor of real floating-point numbers of 16 bits or more."""
+    if not (isinstance(tensor, Tensor) and tensor.dtype in FLOATING_POINT):
+        raise TypeError(f"{name} must be a tensor of float16, bfloat16, float32 or float64, got {_kind(tensor)}.")
 
 
 def check_integers(name: str, tensor: Any) -> None:

@@ -37,8 +37,9 @@ def smooth_topk_loss(
         L = τ log Σ_{ȳ ∈ Y^(k)} exp((α 1(y ∉ ȳ) + Σ_{j ∈ ȳ} s_j / k) / τ)
           - τ log Σ_{ȳ ∋ y} exp(Σ_{j ∈ ȳ} s_j / (kτ))
 
-    Start with k as you are judged, tau = 1 and margin = 1. No derivative exceeds 1/k: with SGD take at least k times
-    the learning rate of cross-entropy and its weight decay divided by k; with Adam or AdamW keep both.
+    Start with the k you are judged by, tau = 1 and margin = 1. No derivative exceeds 1/k: with SGD take at least k
+    times the learning rate of cross-entropy and its weight decay divided by k; with AdamW keep both; with Adam keep the
+    rate and divide the decay by k.
 
     With k = 1, tau = 1 and margin = 0 this is cross-entropy. A score of -inf deletes its class. A score of +inf or NaN
     makes the loss of its row NaN, as in cross-entropy. A label out of range raises IndexError on the CPU; on a GPU,

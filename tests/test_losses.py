@@ -175,36 +175,77 @@ def test_the_defaults_are_those_of_the_paper():
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("ignored", [0, 7, 11])  # the smallest label, one between, the largest
 @pytest.mark.parametrize("loss", [smooth_topk_loss, hard_topk_loss])
-def test_weights_ignored_labels_and_reductions_are_those_of_cross_entropy(loss, weighted, reduction):
+def test_weights_ignored_labels_and_reductions_are_those_of_cross_entropy(loss, ignored, weighted, reduction):
     generator = torch.Generator().manual_seed(0)
     scores, labels = torch.randn(5, 12, generator=generator, dtype=torch.float64), torch.tensor([0, 7, 5, 7, 11])
     weight = torch.linspace(0.5, 2.0, 12, dtype=torch.float64) if weighted else None
     rows = torch.stack([loss(row[None], label[None], k=3) for row, label in zip(scores, labels, strict=True)])
-    counts = (weight[labels] if weighted else torch.ones(5, dtype=torch.float64)) * (labels != 7)
+    counts = (weight[labels] if weighted else torch.ones(5, dtype=torch.float64)) * (labels != ignored)
     expected = {"none": rows * counts, "sum": (rows * counts).sum(), "mean": (rows * counts).sum() / counts.sum()}
-    value = loss(scores, labels, k=3, weight=weight, ignore_index=7, reduction=reduction)
+    value = loss(scores, labels, k=3, weight=weight, ignore_index=ignored, reduction=reduction)
     torch.testing.assert_close(value, expected[reduction], rtol=FLOAT64, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+@pytest.mark.parametrize("loss", [smooth_topk_loss, partial(smooth_topk_loss, algorithm="pivot"), hard_topk_loss])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_labels_may_be_integers_of_any_size(loss, smoothing, dtype):
+    scores, labels = torch.randn(4, 12), torch.tensor([0, 11, 7, 3])
+    expected = loss(scores, labels, k=3, label_smoothing=smoothing, ignore_index=7)
+    assert torch.equal(loss(scores, labels.to(dtype), k=3, label_smoothing=smoothing, ignore_index=7), expected)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_weights_of_half_precision_are_summed_in_float32(smoothing):
+    scores, labels = torch.randn(5001, 3), torch.arange(5001) % 3  # float16 has no 5001
+    weight = torch.ones(3, dtype=torch.float16)
+    expected = smooth_topk_loss(scores, labels, k=1, label_smoothing=smoothing)
+    value = smooth_topk_loss(scores, labels, k=1, label_smoothing=smoothing, weight=weight)
+    torch.testing.assert_close(value, expected, rtol=FLOAT32, atol=0)
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "pivot"])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_weights_that_require_a_gradient_get_one(algorithm, reduction):
+    scores, labels = torch.randn(4, 6, dtype=torch.float64, requires_grad=True), torch.tensor([0, 5, 0, -100])
+    weight = torch.linspace(0.5, 2.0, 6, dtype=torch.float64, requires_grad=True)
+    loss = partial(smooth_topk_loss, k=2, algorithm=algorithm, reduction=reduction)
+    assert torch.autograd.gradcheck(lambda s, w: loss(s, labels, weight=w), (scores, weight))
+
+
+def test_a_learned_temperature_may_be_the_smallest_number():
+    scores, labels = torch.tensor([[1.0, 1.0, 1.0, 0.0]], dtype=torch.float64), torch.tensor([3])
+    tau = torch.tensor(1e-310, dtype=torch.float64, requires_grad=True)
+    value = smooth_topk_loss(scores, labels, k=2, tau=tau)
+    torch.testing.assert_close(value, hard_topk_loss(scores, labels, k=2))
 
 
 SCORES, LABELS = torch.zeros(4, 10), torch.zeros(4, dtype=torch.int64)
 REFUSED = {
-    "k=10 for 10 classes": (ValueError, {"k": 10}),
-    "k=0": (ValueError, {"k": 0}),
+    "k must be between 1 and the number of classes minus one, got k=10 for 10 classes": (ValueError, {"k": 10}),
+    "k must be at least 1, got k=0": (ValueError, {"k": 0}),
     "k must be an integer, got 2.5": (TypeError, {"k": 2.5}),
     "k must be an integer, got True": (TypeError, {"k": True}),
     "tau must be a positive finite number, got 0": (ValueError, {"tau": 0}),
-    "got -1.0": (ValueError, {"tau": -1.0}),
+    "tau must be a positive finite number, got -1.0": (ValueError, {"tau": -1.0}),
+    "tau must be a positive finite number, got inf": (ValueError, {"tau": float("inf")}),
     "tau must be a positive finite number, got nan": (ValueError, {"tau": float("nan")}),
     "tau must be a number, got '1'": (TypeError, {"tau": "1"}),
     "tau must be a number, got tensor([1., 2.])": (TypeError, {"tau": torch.tensor([1.0, 2.0])}),
     "tau must be a positive finite number, got tensor(0.)": (ValueError, {"tau": torch.tensor(0.0)}),
     "margin must be a finite number, zero or more, got -0.5": (ValueError, {"margin": -0.5}),
+    "margin must be a finite number, zero or more, got inf": (ValueError, {"margin": float("inf")}),
+    "margin must be a number, got '1'": (TypeError, {"margin": "1"}),
     "margin must not require a gradient, got tensor(1.": (
         ValueError,
         {"margin": torch.tensor(1.0, requires_grad=True)},
     ),
     "label_smoothing must be between 0 and 1, got 1.5": (ValueError, {"label_smoothing": 1.5}),
+    "label_smoothing must be between 0 and 1, got -0.5": (ValueError, {"label_smoothing": -0.5}),
+    "label_smoothing must be a number, got '0.1'": (TypeError, {"label_smoothing": "0.1"}),
+    "ignore_index must be an integer, got 1.5": (TypeError, {"ignore_index": 1.5}),
     "series_order belongs to algorithm 'divide_and_conquer', got algorithm 'auto'": (ValueError, {"series_order": 2}),
     "series_order must be an integer of at least zero, got -1": (
         ValueError,
@@ -214,10 +255,10 @@ REFUSED = {
         ValueError,
         {"label_smoothing": 0.1, "algorithm": "summation"},
     ),
-    "'median'": (ValueError, {"reduction": "median"}),
-    "'quantum'": (ValueError, {"algorithm": "quantum"}),
+    "reduction must be one of 'none', 'mean', 'sum', got 'median'": (ValueError, {"reduction": "median"}),
+    "algorithm must be one of 'auto', 'pivot', 'enumeration'": (ValueError, {"algorithm": "quantum"}),
     "weight must have shape (10,), one per class, got (3,)": (ValueError, {"weight": torch.ones(3)}),
-    "weight must be a floating-point tensor, got list": (TypeError, {"weight": [1.0] * 10}),
+    "weight must be a tensor of float16, bfloat16, float32 or float64, got list": (TypeError, {"weight": [1.0] * 10}),
     "got the label 10": (IndexError, {"labels": torch.tensor([0, 1, 2, 10])}),
     "got the label -1": (IndexError, {"labels": torch.tensor([0, -1, 2, 3])}),
     "got the label 12": (IndexError, {"labels": torch.tensor([0, 3, 2, 12]), "ignore_index": 3}),
@@ -226,8 +267,9 @@ REFUSED = {
     "labels must be a tensor of integers, got torch.complex64": (TypeError, {"labels": LABELS.to(torch.complex64)}),
     "labels must be a tensor of integers, got torch.bool": (TypeError, {"labels": LABELS.bool()}),
     "labels must be a tensor of integers, got list": (TypeError, {"labels": [0, 1, 2, 3]}),
-    "scores must be a floating-point tensor, got torch.int64": (TypeError, {"scores": SCORES.long()}),
-    "scores must be a floating-point tensor, got list": (TypeError, {"scores": [1.0]}),
+    "float16, bfloat16, float32 or float64, got torch.int64": (TypeError, {"scores": SCORES.long()}),
+    "scores must be a tensor of float16, bfloat16, float32 or float64, got list": (TypeError, {"scores": [1.0]}),
+    "float32 or float64, got torch.float8_e4m3fn": (TypeError, {"scores": SCORES.to(torch.float8_e4m3fn)}),
     "got a scalar": (ValueError, {"scores": torch.tensor(1.0)}),
 }
 
@@ -318,6 +360,14 @@ def test_half_precision_has_the_values_and_the_gradient_of_float32_rounded(path,
         assert torch.equal(path(scores.float(), labels, k=k, reduction="none"), wide)
 
 
+@pytest.mark.parametrize("options", [{"label_smoothing": 0.1}, {"algorithm": "summation"}, {"tau": torch.ones(1)}])
+def test_autocast_does_not_take_digits_from_the_other_ways(options):
+    scores, labels = torch.randn(6, 40, generator=torch.Generator().manual_seed(0)), torch.arange(6)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = smooth_topk_loss(scores, labels, k=3, **options)
+    assert torch.equal(value, smooth_topk_loss(scores, labels, k=3, **options))
+
+
 @EVERY_PATH
 def test_a_gradient_far_below_one_keeps_its_digits(path):
     """The factor from above, times 1 / C(n, k), leaves the range of float32 here."""
@@ -372,10 +422,20 @@ def test_a_temperature_that_requires_a_gradient_is_learned(soft, deleted):
     assert torch.autograd.gradgradcheck(lambda t: smooth_topk_loss(scores, labels, k=3, tau=t), tau)
     learned = smooth_topk_loss(scores, labels, k=3, tau=tau)
     torch.testing.assert_close(learned, smooth_topk_loss(scores, labels, k=3, tau=0.5))
-    module = SmoothTopKLoss(k=3, tau=torch.nn.Parameter(torch.tensor(0.5)))
-    module(scores, labels).backward()
     (expected,) = torch.autograd.grad(learned, tau)
-    torch.testing.assert_close(module.tau.grad, expected.float())
+    for shape in ((), (1,)):
+        module = SmoothTopKLoss(k=3, tau=torch.nn.Parameter(torch.full(shape, 0.5)))
+        value = module(scores, labels)
+        value.backward()
+        assert value.shape == ()
+        torch.testing.assert_close(module.tau.grad, expected.float().reshape(shape))
+
+
+def test_a_temperature_that_changes_in_its_tensor_is_seen():
+    scores, labels, tau = torch.randn(3, 12), torch.tensor([0, 1, 2]), torch.tensor(0.5)
+    for number in (0.5, 2.0):
+        tau.fill_(number)
+        assert torch.equal(smooth_topk_loss(scores, labels, tau=tau), smooth_topk_loss(scores, labels, tau=number))
 
 
 def test_the_hard_loss_of_a_row_with_a_nan_or_with_too_few_classes():

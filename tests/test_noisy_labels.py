@@ -68,6 +68,11 @@ def test_groups_may_have_any_names_and_sizes():
     assert set(noisy[labels == 0].tolist()) == {0, 2, 3}
 
 
+def test_one_label_alone_and_no_label_at_all_may_be_noisy():
+    assert corrupted(1.0, torch.tensor([3, 3]), groups=[0, 1, 2, 3]).tolist() == [3, 3]
+    assert corrupted(1.0, torch.tensor([], dtype=torch.int64)).tolist() == []
+
+
 def test_the_noise_of_a_sample_depends_on_its_position_and_the_seed_alone():
     assert torch.equal(corrupted(0.5, LABELS[:1000]), corrupted(0.5)[:1000])
     assert not torch.equal(corrupted(0.5, seed=1), corrupted(0.5))
@@ -104,6 +109,12 @@ def test_a_fraction_has_the_same_number_of_every_class(fraction, per_class):
     assert torch.bincount(LABELS[subset]).tolist() == [per_class] * 100
     assert torch.equal(subset, subset.unique())
     assert torch.equal(subset, balanced_subset(LABELS, 100 * per_class, seed=3))
+
+
+def test_a_subset_may_have_one_sample_per_class_and_a_data_set_one_class():
+    assert torch.bincount(LABELS[balanced_subset(LABELS, 100, seed=0)]).tolist() == [1] * 100
+    alone = torch.zeros(10, dtype=torch.int64)
+    assert len(balanced_subset(alone, 0.5, seed=0)) == len(balanced_subset(alone, 5, seed=0)) == 5
 
 
 def test_subsets_of_one_seed_are_nested_and_those_of_two_differ():
@@ -154,10 +165,14 @@ def test_the_numbers_are_those_of_splitmix64_in_python_integers():
         (lambda: corrupted(float("nan")), ValueError, "got nan"),
         (lambda: corrupted(0.5, groups=(0, 0, 1)), ValueError, "got 3 groups for labels from 0 to 99"),
         (lambda: corrupted(0.5, torch.tensor([-1])), ValueError, "from -1 to -1"),
-        (lambda: corrupted(0.5, LABELS.float()), TypeError, "got torch.float32"),
+        (lambda: corrupted(0.5, torch.tensor([100])), ValueError, "got 100 groups for labels from 100 to 100"),
+        (lambda: corrupted(0.5, LABELS.float()), TypeError, "labels must be integers, got torch.float32"),
+        (lambda: corrupted(0.5, groups=[0.5] * 100), TypeError, "groups must be integers, got torch.float32"),
+        (lambda: balanced_subset(LABELS.bool(), 0.5, seed=0), TypeError, "labels must be integers, got torch.bool"),
+        (lambda: hold_out(LABELS * 1j, 1, seed=0), TypeError, "labels must be integers, got torch.complex64"),
         (lambda: corrupted(0.5, LABELS[None]), ValueError, r"got shape \(1, 50000\)"),
-        (lambda: balanced_subset(LABELS, 0.0, seed=0), ValueError, "got 0.0"),
-        (lambda: balanced_subset(LABELS, 1.5, seed=0), ValueError, "got 1.5"),
+        (lambda: balanced_subset(LABELS, 0.0, seed=0), ValueError, "above 0 and at most 1, got 0.0"),
+        (lambda: balanced_subset(LABELS, 1.5, seed=0), ValueError, "above 0 and at most 1, got 1.5"),
         (lambda: balanced_subset(LABELS, 0.0001, seed=0), ValueError, "which asks for 0"),
         (lambda: balanced_subset(LABELS, 150, seed=0), ValueError, "multiple of the 100 classes, got 150"),
         (lambda: balanced_subset(LABELS, 50_100, seed=0), ValueError, "between 1 and 500 .* asks for 501"),

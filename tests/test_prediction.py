@@ -29,7 +29,8 @@ def test_the_error_of_a_batch_is_the_share_of_its_samples():
     scores, labels = random_scores(200, 30), torch.randint(30, (200,), generator=torch.Generator().manual_seed(1))
     among = (scores.topk(5).indices == labels[:, None]).any(1)
     assert topk_accuracy(scores, labels).item() == pytest.approx(among.double().mean().item())
-    assert topk_error(scores, labels.int(), 5).item() == pytest.approx(1 - among.double().mean().item())
+    for dtype in (torch.int32, torch.uint8):
+        assert topk_error(scores, labels.to(dtype), 5).item() == pytest.approx(1 - among.double().mean().item())
 
 
 def test_a_label_with_a_nan_score_is_an_error():
@@ -88,6 +89,7 @@ def test_crops_are_averaged_after_the_probabilities_and_normalized_ones_sum_to_o
     assert averaged.shape == (4, 6)
     torch.testing.assert_close(averaged, torch.stack([topk_probabilities(s, 3) for s in scores.unbind(1)]).mean(0))
     torch.testing.assert_close(topk_probabilities(scores, 3, crops=-2), averaged)
+    torch.testing.assert_close(topk_probabilities(scores.movedim(1, 0), 3, crops=-3), averaged)
     torch.testing.assert_close(topk_probabilities(scores, 3, crops=1, normalize=True), averaged / 3)
 
 
@@ -125,15 +127,16 @@ SCORES, LABELS = torch.zeros(2, 3), torch.tensor([0, 1])
     [
         (lambda: topk_error(SCORES, LABELS, k=4), ValueError, "got k=4 for 3 classes"),
         (lambda: topk_error(SCORES, LABELS, k=0), ValueError, "got k=0"),
-        (lambda: topk_error(SCORES, LABELS, k=1.5), TypeError, "got 1.5"),
+        (lambda: topk_error(SCORES, LABELS, k=1.5), TypeError, "k must be an integer, got 1.5"),
         (lambda: topk_error(SCORES, LABELS[:1], k=1), ValueError, r"got shapes \(2, 3\) and \(1,\)"),
         (lambda: topk_error(torch.zeros(2, 3, 4), torch.zeros(2, 3).long(), k=1), ValueError, r"\(2, 3, 4\)"),
         (lambda: topk_error(SCORES, torch.tensor([0, 3]), k=1), IndexError, r"in \[0, 3\), got the label 3"),
+        (lambda: topk_error(SCORES, torch.tensor([4, -1]), k=1), IndexError, "got the label 4"),
         (lambda: topk_error(SCORES, torch.tensor([0, -1]), k=1), IndexError, "got the label -1"),
-        (lambda: topk_error(SCORES, LABELS.float(), k=1), TypeError, "got torch.float32"),
-        (lambda: topk_error(SCORES.long(), LABELS, k=1), TypeError, "got torch.int64"),
+        (lambda: topk_error(SCORES, LABELS.float(), k=1), TypeError, "labels must be .* got torch.float32"),
+        (lambda: topk_error(SCORES.long(), LABELS, k=1), TypeError, "scores must be .* got torch.int64"),
         (lambda: topk_probabilities(SCORES, 4), ValueError, "got k=4 for 3 classes"),
-        (lambda: topk_probabilities(SCORES, 2, tau=0.0), ValueError, "got 0.0"),
+        (lambda: topk_probabilities(SCORES, 2, tau=0.0), ValueError, "tau must be .* got 0.0"),
         (lambda: topk_probabilities(SCORES, 2, tau=float("nan")), ValueError, "got nan"),
         (lambda: topk_probabilities(SCORES, 2, crops=2), ValueError, r"got crops=2 for shape \(2, 3\)"),
         (lambda: topk_probabilities(SCORES, 2, crops=-1), ValueError, "got crops=-1"),

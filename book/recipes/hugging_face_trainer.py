@@ -54,7 +54,7 @@ with tempfile.TemporaryDirectory() as folder:
         model=ViTForImageClassification(config),
         args=arguments,
         train_dataset=data,
-        eval_dataset=data,  # random data: yours are other images
+        eval_dataset=data,  # in your project, other images
         compute_loss_func=compute_loss,
         compute_metrics=compute_metrics,
     )

@@ -25,14 +25,15 @@ class Classifier(lightning.LightningModule):
         self.log("top5", accuracy, prog_bar=True)
 
     def configure_optimizers(self):
-        # AdamW divides the gradient by its own size: keep the rate of cross-entropy.
+        # AdamW divides the gradient by its own size:
+        # keep the rate and the decay of cross-entropy.
         return torch.optim.AdamW(self.parameters(), lr=1e-3)
 
 
 torch.manual_seed(0)
 data = TensorDataset(torch.randn(256, 32), torch.randint(20, (256,)))
 training = DataLoader(data, batch_size=64, shuffle=True)
-validation = DataLoader(data, batch_size=128)  # random data: yours are other images
+validation = DataLoader(data, batch_size=128)  # in your project, other images
 with tempfile.TemporaryDirectory() as folder:
     keep_best = ModelCheckpoint(dirpath=folder, monitor="top5", mode="max")
     trainer = lightning.Trainer(

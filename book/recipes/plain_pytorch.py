@@ -37,3 +37,4 @@ for epoch in range(3):
     if accuracy > best:
         best, best_weights = accuracy, copy.deepcopy(network.state_dict())
     print(f"epoch {epoch}: loss {loss.item():.3f}, validation top-5 {accuracy:.1%}")
+network.load_state_dict(best_weights)

@@ -56,7 +56,7 @@ class Task(ctypes.Structure):
         ("labels", ctypes.c_int64),  # (N,), int64
         ("weight", ctypes.c_int64),  # (C,), or zero where all classes weigh one
         ("loss", ctypes.c_int64),  # (N,), or one number
-        ("state", ctypes.c_int64),  # `state_size` numbers in float64: what the backward pass needs beside the scores
+        ("state", ctypes.c_int64),  # N (3k + 5) + 1 numbers in float64, see `views`: what the backward pass needs
         ("grad", ctypes.c_int64),  # (N,), or one number
         ("grad_stride", ctypes.c_int64),  # zero for one number
         ("gradient", ctypes.c_int64),  # (N, C)
@@ -74,11 +74,6 @@ options = {"error_model": "numpy", "nogil": True, "forceinline": True}
 # Sums may be split over the lanes of a vector. Nothing assumes that there are no infinities or NaNs.
 vectorised = njit(fastmath={"reassoc", "contract", "nsz"}, **options)
 exact = njit(**options)
-
-
-def state_size(rows: int, k: int) -> int:
-    """Numbers in the state: per row the fields of `views`, and one for all rows."""
-    return rows * (3 * k + 5) + 1
 
 
 @exact

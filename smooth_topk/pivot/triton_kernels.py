@@ -38,7 +38,7 @@ def forward_kernel(
     block: tl.constexpr,
     working: tl.constexpr,
 ):
-    """Losses (N,) and the state of the backward pass from scores (N, C), one program a row."""
+    """Losses (N,) and the state of the backward pass from scores (N, C), one program per row."""
     row = tl.program_id(0).to(tl.int64)
     row_scores = scores + row * row_stride
     label = tl.load(labels + row * label_stride)

@@ -58,8 +58,13 @@ class Watched:
     def __post_init__(self) -> None:
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
-        self.page.on("requestfailed", lambda request: self.failed.append(f"{request.url}: {request.failure}"))
+        self.page.on("requestfailed", lambda request: self._note_failure(request.url, request.failure or ""))
         self.page.on("request", lambda request: self._note(request.url))
+
+    def _note_failure(self, url: str, reason: str) -> None:
+        # The browser gives up requests under way when the next page is opened: that is no fault of the page.
+        if reason != "net::ERR_ABORTED":
+            self.failed.append(f"{url}: {reason}")
 
     def _note(self, url: str) -> None:
         if not url.startswith(self.home):

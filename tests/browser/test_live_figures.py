@@ -159,6 +159,20 @@ def test_no_chapter_is_wider_than_its_screen(smoke_book, watched, device):
         assert page.evaluate("() => document.documentElement.scrollWidth") <= size["width"], path.name
 
 
+def test_on_a_phone_the_letters_of_a_figure_can_be_read(smoke_book, watched):
+    page = watched.page
+    page.set_viewport_size(WIDTHS["phone"])
+    for path in sorted((smoke_book / "chapters").glob("*.html")):
+        page.goto(path.as_uri())
+        # Letters have 10 points, 14 pixels in the figure's own size: two thirds of it leave them 9.
+        shrunk = page.evaluate(
+            """() => [...document.querySelectorAll('.cell_output img, .live-figure svg')]
+                .map(figure => figure.getBoundingClientRect().width / Number(figure.getAttribute('width')))
+                .filter(scale => scale < 0.66)"""
+        )
+        assert not shrunk, path.name
+
+
 def test_on_a_phone_the_names_of_a_tables_rows_can_be_read(smoke_book, watched):
     page = watched.page
     page.set_viewport_size(WIDTHS["phone"])

@@ -309,6 +309,7 @@ def test_blocks_of_rows_and_threads_change_nothing(backend, rows, threads, monke
     expected, expected_gradient = run(backend, scores, labels, 20, 1.0)
     threads(3)
     monkeypatch.setattr(torch_large_k, "BLOCK", 1500)
+    assert len(torch_large_k.blocks(scores)) == -(-rows // 2)
     losses, gradient = run(backend, scores, labels, 20, 1.0)
     torch.testing.assert_close(losses, expected, rtol=1e-7, atol=0.0)
     torch.testing.assert_close(gradient, expected_gradient, rtol=1e-6, atol=1e-9)

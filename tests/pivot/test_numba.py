@@ -156,6 +156,8 @@ def test_any_strides_are_taken():
     losses, gradient = run(strided, labels.repeat_interleave(2)[::2].int(), 5, 1.0, grad_loss=grad_loss)
     assert torch.equal(losses, expected)
     assert torch.equal(gradient, expected_gradient)
+    for dtype in (torch.float64, torch.bfloat16):  # of the derivatives by the losses
+        assert torch.equal(run(scores, labels, 5, 1.0, grad_loss=torch.ones(6, dtype=dtype))[1], expected_gradient)
 
 
 def test_no_rows_give_no_losses():
@@ -224,12 +226,15 @@ def test_no_label_out_of_range_reaches_the_memory(label):
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("ignore_index", [-100, 3])
+@pytest.mark.parametrize("ignore_index", [-100, 3, None])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_fused_loss_counts_rows_as_the_general_way_does(reduction, weighted, ignore_index, dtype):
     scores, labels = random_scores(150, 12, dtype=dtype)
-    labels[::7] = ignore_index
-    weight = torch.rand(12, dtype=dtype, generator=torch.Generator().manual_seed(1)) if weighted else None
+    if ignore_index is None:
+        ignore_index = -100  # which no label is
+    else:
+        labels[::7] = ignore_index
+    weight = torch.rand(24, dtype=dtype, generator=torch.Generator().manual_seed(1))[::2] if weighted else None
     options = {"k": 4, "tau": 0.3, "weight": weight, "ignore_index": ignore_index, "reduction": reduction}
     results = []
     for algorithm in ("auto", "pivot"):

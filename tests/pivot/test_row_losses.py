@@ -152,5 +152,8 @@ def test_blocks_of_rows_do_not_change_the_result(monkeypatch):
 
     whole = run()
     monkeypatch.setattr(torch_backend, "BLOCK", 150)
+    assert torch_backend._rows_per_block(scores, 5) == 3  # of 50 classes
+    assert torch_backend._rows_per_block(scores, 12) == 1  # of 144 numbers
+    assert torch_backend._rows_per_block(scores[:2], 5) == 2
     for a, b in zip(whole, run(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)

@@ -23,6 +23,12 @@ def in_logarithms(monkeypatch):
     monkeypatch.setattr(pivot, "fits", lambda *arguments: False)
 
 
+@pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 296), (torch.bfloat16, 296), (torch.float64, 115)])
+def test_the_number_of_subsets_decides_the_arithmetic(dtype, most):
+    scores = torch.zeros(1, 1000, dtype=dtype)
+    assert [pivot.fits(scores, k) for k in (1, most, most + 1, 999)] == [True, True, False, False]
+
+
 @pytest.mark.parametrize("k", [20, 50, 100])
 def test_more_subsets_than_the_largest_float32_do_not_overflow(k):
     assert comb(1000, k) > torch.finfo(torch.float32).max
@@ -157,6 +163,6 @@ def test_blocks_of_rows_do_not_change_the_probabilities_or_the_gradient(way, mon
         )
 
     whole = run()
-    monkeypatch.setattr(pivot, "MEMORY", 3 * 12 * 2)  # two rows a block, and one in the last
+    monkeypatch.setattr(pivot, "MEMORY", 3 * 12 * 2)  # two rows per block, and one in the last
     for blocked, expected in zip(run(), whole, strict=True):
         torch.testing.assert_close(blocked, expected, rtol=LOSS, atol=LOSS)

@@ -30,6 +30,7 @@ ROOT = project_root()
 BUILDING = ".building-"
 PAGES = ("*.md", "*.bib", "conf.py", "_static", "_templates", "recipes")
 CHAPTER_LINK = re.compile(r"\[(?P<text>[^\]]+)\]\(\.\./notebooks/(?P<name>\w+)\.ipynb\)")
+ROOM = re.compile(r"^ {4}(\w+) {2,}(.+)$", re.MULTILINE)  # a line of the list in the docstring of smooth_topk.study
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -91,7 +92,8 @@ def stage(notebooks: list[Path], source: Path, book: Path) -> None:
     index = source / "index.md"
     index.write_text(without_empty_parts(index.read_text(encoding="utf-8"), names), encoding="utf-8")
     (source / "results.md").write_text(results_page(book / "results", names), encoding="utf-8")
-    (source / "api_study.md").write_text(study_reference(), encoding="utf-8")
+    for name, text in study_reference().items():
+        (source / f"{name}.md").write_text(text, encoding="utf-8")
     draw_pictures(source / "_static" / "pictures")
     write_costs(source / "generated", book / "results")
 
@@ -120,16 +122,28 @@ def without_empty_parts(index: str, names: set[str]) -> str:
     return re.sub(r"```\{toctree\}\n(:.*\n)*\n```\n+", "", index)
 
 
-def study_reference(package: Path = ROOT / "smooth_topk" / "study") -> str:
-    """The reference of smooth_topk.study: one section per module that has documented functions or classes."""
-    lines = ["# API of the study", "", "What the chapters use: `smooth_topk.study`, needs the extra `study`.", ""]
-    for path in sorted(package.rglob("*.py")):
-        members = public_names(path)
-        if members:
-            name = ".".join(path.relative_to(package).with_suffix("").parts)
-            lines += [f"## {name}", "", "```{eval-rst}", f".. automodule:: smooth_topk.study.{name}"]
-            lines += [f"   :members: {', '.join(members)}", "```", ""]
-    return "\n".join(lines)
+def study_reference(package: Path = ROOT / "smooth_topk" / "study") -> dict[str, str]:
+    """The reference of smooth_topk.study by the name of its page: api_study with a list of the rooms, and one per room.
+
+    A room's page has one section per module that has documented functions or classes.
+    """
+    opening = (
+        "What the chapters use: `smooth_topk.study`, needs the extra `study`. Its rooms, in the order the data flows:"
+    )
+    pages = {"api_study": f"# API of the study\n\n{opening}\n"}
+    for room, words in ROOM.findall((package / "__init__.py").read_text(encoding="utf-8")):
+        lines = [f"# The room {room}", "", f"{words[0].upper()}{words[1:]}.", ""]
+        for path in sorted((package / room).rglob("*.py")):
+            members = public_names(path)
+            if members:
+                name = ".".join(path.relative_to(package).with_suffix("").parts).removesuffix(".__init__")
+                lines += [f"## {name}", "", "```{eval-rst}", f".. automodule:: smooth_topk.study.{name}"]
+                lines += [f"   :members: {', '.join(members)}", "```", ""]
+        pages[f"api_study_{room}"] = "\n".join(lines)
+        pages["api_study"] += f"\n- [{room}](api_study_{room}): {words}"
+    contents = "\n".join(name for name in pages if name != "api_study")
+    pages["api_study"] += f"\n\n```{{toctree}}\n:hidden:\n\n{contents}\n```\n"
+    return pages
 
 
 def public_names(path: Path) -> list[str]:

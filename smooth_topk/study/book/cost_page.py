@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from smooth_topk.study.book.plain_text import bytes_in_words, plain
+from smooth_topk.study.book.plain_text import plain
 from smooth_topk.study.experiments import gpu_scaling, registry
 from smooth_topk.study.experiments.expected_cost import ASSUMPTIONS, GPU_RATES, expected_seconds
+from smooth_topk.study.experiments.names import data_name, network_name
 from smooth_topk.study.experiments.selections import NIGHT, NIGHT_LEVEL, selected_runs
 from smooth_topk.study.measure.disk_space import disk_table, image_bytes, training_bytes
 from smooth_topk.study.tables import NOT_RUN
@@ -34,11 +35,13 @@ def write_costs(folder: Path, results: Path) -> None:
 
 def costs() -> str:
     table = expected_cost_table("paper")
-    hours = {name: table[name].map("{:,.0f}".format) for name in ("longest run", "all runs")}
-    rates = ", ".join(f"{name} {GPU_RATES[name] / 1e6:g}" for name in sorted(set(table["network"]) - {""}))
+    shown = {name: table[name].map("{:,.0f}".format) for name in ("longest run", "all runs")}
+    shown |= {"data": table["data"].map(data_name), "network": table["network"].map(network_name)}
+    networks = sorted(set(table["network"]) - {""})
+    rates = ", ".join(f"{network_name(name)} {GPU_RATES[name] / 1e6:g}" for name in networks)
     return table_with_text(
-        table.assign(**hours),
-        f"Hours on one GPU. **The assumption**: {ASSUMPTIONS['gpu']}. In 10¹² "
+        table.assign(**shown).rename(columns={name: f"{name} (hours)" for name in ("longest run", "all runs")}),
+        f"Hours are those of one GPU. **The assumption**: {ASSUMPTIONS['gpu']}. In 10¹² "
         f"multiply-adds per second, forward and backward: {rates}. Divide by how much faster your card is. A run that "
         "two experiments share is counted once.",
     )
@@ -48,14 +51,15 @@ def lengths() -> str:
     chapters = registry.runs_by_chapter("paper")
     table = gpu_scaling.scaling_table(chapters, FEW_AND_MANY)
     days = {name: (table[name] / 24).map("{:.1f}".format) for name in ("together", "one_by_one", "least")}
-    names = {"together": "one grid", "one_by_one": "chapter after chapter", "least": "no order is faster"}
+    names = {"together": "one grid", "one_by_one": "chapter after chapter", "least": "shortest possible"}
+    names = {name: f"{words} (days)" for name, words in names.items()}
     names["efficiency"] = "GPUs at work"
     shown = table.assign(**days, efficiency=table["efficiency"].map("{:.0%}".format))
     shown = shown.rename(columns=names).rename_axis("GPUs")
     useful = gpu_scaling.useful_gpus(chapters)
     return table_with_text(
         shown,
-        f"Days, by the assumption above. The total work W is {useful:.1f} times the longest run d. Up to about that "
+        f"By the assumption above the total work W is {useful:.1f} times the longest run d. Up to about that "
         "many GPUs the study gets shorter almost in proportion; beyond, it is as long as one full ImageNet run.",
     )
 
@@ -67,11 +71,11 @@ def night() -> str:
     total = sum(hours.values())
     return (
         f"The smallest selection that shows two results of the paper at its own size is `{NIGHT}`: Figure 2 "
-        f"({len(figure)} runs of DenseNet 40-12, {hours['figure_2_temperature']:.0f} hours) and Table 1 at p = "
+        f"({len(figure)} runs of DenseNet 40-12, {hours['figure_2_temperature']:.1f} hours) and Table 1 at p = "
         f"{NIGHT_LEVEL:g} with one seed instead of three ({len(noise)} runs of DenseNet 40-40, "
-        f"{hours['table_1_noise']:.0f} hours). By the assumption below that is {total:.0f} hours on one Titan Xp. It "
-        f"fits into a night of {NIGHT_HOURS} hours on a card that is {total / NIGHT_HOURS:.0f} times as fast; the "
-        "first command says how long it takes on yours."
+        f"{hours['table_1_noise']:.1f} hours). By the assumption below that is about {total:.0f} hours on one Titan "
+        f"Xp. It fits into a night of {NIGHT_HOURS} hours on a card that is {total / NIGHT_HOURS:.0f} times as fast; "
+        "the first command says how long it takes on yours."
     )
 
 
@@ -79,13 +83,15 @@ def disk() -> str:
     megabytes = image_bytes("cifar100") / 1e6
     table = disk_table().map("{:,.1f}".format)
     runs = {run.model: run for runs in registry.runs_by_chapter("paper").values() for run in runs}
-    memory = {name: bytes_in_words(training_bytes(name, run.dataset, run.batch_size)) for name, run in runs.items()}
-    table["memory of a training"] = [memory.get(name, "not in the paper") for name in table.index]
+    memory = {name: f"{training_bytes(name, run.dataset, run.batch_size) / 1e9:.1f}" for name, run in runs.items()}
+    table = table.rename(columns={name: f"{name} (MB)" for name in ("checkpoint", "room for one run")})
+    table["memory of a training (GB)"] = [memory.get(name, "—") for name in table.index]
     return table_with_text(
-        table,
-        "Checkpoint and room are in MB, from the number of parameters. The memory of a training is computed for the "
-        "paper's batches: weights, gradients, momentum and what the layers keep for the backward pass. CIFAR-100 takes "
-        f"{megabytes:.0f} MB on disk, mapped into memory, which the runs of a machine share, and as much on each GPU.",
+        table.rename(index=network_name),
+        "Checkpoint and room follow from the number of parameters. The memory of a training is computed for the "
+        "paper's networks and batches: weights, gradients, momentum and what the layers keep for the backward pass. "
+        f"CIFAR-100 takes {megabytes:.0f} MB on disk, mapped into memory, which the runs of a machine share, and as "
+        "much on each GPU.",
     )
 
 
@@ -102,8 +108,9 @@ def overhead(results: Path) -> str:
     adds = f"{per_run:.2f} s" if per_run >= 0.005 else "less time than this measurement can resolve"
     return table_with_text(
         table,
-        f"Measured on: {where}. For each run the runner adds {adds} (data, network, records), and {start:.1f} s once "
-        "for the start of a worker. Both are negligible beside runs of hours.",
+        f"Measured on: {where}. The runs of these grids take seconds, so what the grids add is mainly the start of a "
+        f"worker, {start:.1f} s, once. For each run (data, network, records) the runner adds {adds}. Both are "
+        "negligible beside runs of hours.",
     )
 
 

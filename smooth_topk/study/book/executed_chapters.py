@@ -23,7 +23,6 @@ STATE = "application/vnd.jupyter.widget-state+json"
 LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<chapter>\w+)\.ipynb(?:#[^)]*)?\)")
 CAPTION = re.compile(r"\*\*Figure\.\*\*\s+(?P<words>.+)", re.DOTALL)
 CAPTION_COMMENT = re.compile(r"^# Figure: (?P<words>.+(?:\n# .+)*)", re.MULTILINE)
-WIDE = 750  # pixels; a figure of one panel has 650
 MANY_COLOURS = 3000  # in a picture: photographs have more, drawings fewer
 NEEDS_KERNEL = "*Open this chapter in JupyterLab (`bash scripts/lab.sh`) to move these controls.*"
 
@@ -133,11 +132,9 @@ def mended_links(text: str, chapters: set[str]) -> str:
 
 
 def image_options(outputs: list[NotebookNode], words: str) -> dict[str, str]:
-    """What Sphinx is told about the figures of a cell: alternative text, which are wide, which hold photographs."""
-    widths = [output.get("metadata", {}).get("image/png", {}).get("width", 0) for output in outputs]
-    classes = ["wide"] if max(widths, default=0) > WIDE else []
-    classes += ["photographs"] if any(has_photographs(output) for output in outputs) else []
-    return {"alt": words} | ({"classes": " ".join(classes)} if classes else {})
+    """What Sphinx is told about the figures of a cell: alternative text, and which hold photographs."""
+    photographs = any(has_photographs(output) for output in outputs)
+    return {"alt": words} | ({"classes": "photographs"} if photographs else {})
 
 
 def has_photographs(output: NotebookNode) -> bool:
@@ -146,7 +143,11 @@ def has_photographs(output: NotebookNode) -> bool:
     if png is None:
         return False
     picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
-    return picture.getcolors(MANY_COLOURS) is None
+    if picture.getcolors(MANY_COLOURS) is not None:
+        return False
+    pixels = picture.width * picture.height
+    ground = max(count for count, _ in picture.getcolors(pixels) or ())
+    return ground < pixels / 2  # many smooth curves have many colours, on white paper
 
 
 def plain_words(text: str) -> str:

@@ -98,15 +98,17 @@ def _times(page, figure: int) -> dict:
 
 def described(table: pd.DataFrame) -> str:
     """Returns the measurement in the sentences of the page on the rooms."""
-    first, moves = table.iloc[0], table["moves"].sum()
+    first, moves, in_time = table.iloc[0], table["moves"].sum(), table["moves_in_time"].sum()
+    moved = f"All {moves} moves" if in_time == moves else f"{in_time} of {moves} moves"
+    busy = f"with {first['priority']} beside a load of {first['load']:.0f}"
     return (
         f"The book has {len(table)} figures that move, in {table['chapter'].nunique()} chapters. "
-        f"Their {table['frames'].sum():,} frames take {table['kilobytes'].sum() / 1000:.1f} MB. Of {moves} moves of a "
-        f"control {table['moves_in_time'].sum()} showed the new frame within {IN_TIME} ms. The median of a figure was "
-        f"{table['median_ms'].min():.0f} to {table['median_ms'].max():.0f} ms, the slowest move took "
+        f"Their {table['frames'].sum():,} frames take {table['kilobytes'].sum() / 1000:.1f} MB. {moved} of a control "
+        f"showed the new frame within {IN_TIME} ms. The median of a figure was {table['median_ms'].min():.0f} to "
+        f"{table['median_ms'].max():.0f} ms, the slowest move took "
         f"{table['slowest_ms'].max():.0f} ms, and the code of the page took {table['script_ms'].max():.1f} ms at most "
-        f"in the median. Measured in {first['browser']} on {first['cpu']} ({first['machine']}), {first['date']}, with "
-        f"{first['priority']} beside a load of {first['load']:.0f}."
+        f"in the median. Measured in {first['browser']} on {first['cpu']} ({first['machine']}), {first['date']}, "
+        f"{'on an otherwise idle machine' if first['load'] < 0.5 else busy}."
     )
 
 

@@ -1,10 +1,10 @@
 """The tables of a page in, the same tables out with what the style needs to know about their cells.
 
-A cell with a number gets the class `number`, and so does the heading of a column that holds nothing but numbers. A
-short cell gets the class `short`, because breaking its line would gain nothing. A cell of a table of sentences gets the
-name of its column as `data-label`: on a phone such a table is read row by row, and so is a table written in Markdown
-whose rows are too long for a phone. All this works on finished HTML, because the tables of chapters, of results and of
-the book's own pages come from three different makers.
+The cells of a column that holds nothing but numbers get the class `number`, and so does its heading: a column stands
+right or left as a whole. A short cell gets the class `short`, because breaking its line would gain nothing. A cell of a
+table of sentences gets the name of its column as `data-label`: on a phone such a table is read row by row, and so is a
+table written in Markdown whose rows are too long for a phone. All this works on finished HTML, because the tables of
+chapters, of results and of the book's own pages come from three different makers.
 """
 
 import re
@@ -14,9 +14,10 @@ TABLE = re.compile(r"<table\b.*?</table>", re.DOTALL)
 ROW = re.compile(r"<tr\b.*?</tr>", re.DOTALL)
 CELL = re.compile(r"<(?P<tag>t[dh])\b(?P<attributes>[^>]*)>(?P<content>.*?)</(?P=tag)>", re.DOTALL)
 NUMBER = re.compile(
-    r"[~<>≤≥≈]? ?[-−+±]?\d[\d,.]*(e[-−+]?\d+)?"  # 1,234.5 or 1e-06
+    r"[~<>≤≥≈]? ?[-−+±]?\d[\d,]*(\.\d+)?(e[-−+]?\d+)?"  # 1,234.5 or 1e-06, but not version 1.2.3
     r"( ?\(±?[\d.]+\)| ?± ?[\d.]+)?"  # a standard deviation
     r" ?(%|×|x|s|ms|µs|h|min|kB|MB|GB|points?)?"
+    r"( \([-−+\d][^()]*\))?"  # an interval or a ratio: (−0.2 to +0.1), (1.9x)
 )
 NO_NUMBER = {"", "—", "–", "-", "not run", "nan", "NaN", "not in the paper"}  # what may stand in a column of numbers
 SHORT = 14  # characters
@@ -34,6 +35,7 @@ def with_cells_marked(html: str) -> str:
 
 
 def _marked_table(table: str) -> str:
+    table = with_one_heading(table)
     rows = [list(CELL.finditer(row)) for row in ROW.findall(table)]
     columns = _columns([row for row in rows if not _spans_columns(row)])
     opening = table[: table.index(">") + 1]
@@ -53,13 +55,14 @@ def _marked_table(table: str) -> str:
             place = next(places)
             name, numbers = columns[place] if place < len(columns) and not above_several else ("", False)
             attributes = cell["attributes"]
-            if (sentences or stacked) and name and cell["tag"] == "td":
+            needs_name = numbers or len(columns) > 2  # one sentence beside the first cell explains itself
+            if (sentences or stacked) and name and cell["tag"] == "td" and needs_name:
                 attributes += f' data-label="{escape(name)}"'
             if sentences:
                 pass
             elif is_heading:
                 attributes = with_class(attributes, "number") if numbers else attributes
-            elif cell["tag"] == "td" and NUMBER.fullmatch(text(cell)):
+            elif cell["tag"] == "td" and (numbers or above_several) and NUMBER.fullmatch(text(cell)):
                 attributes = with_class(attributes, "number")
             elif len(text(cell)) <= SHORT:
                 attributes = with_class(attributes, "short")
@@ -68,6 +71,24 @@ def _marked_table(table: str) -> str:
         return CELL.sub(marked_cell, row[0])
 
     return ROW.sub(marked_row, table)
+
+
+def with_one_heading(table: str) -> str:
+    """Returns a table whose index has its names in the line of the columns; pandas gives them a line of their own.
+
+    Example:
+        >>> with_one_heading("<tr><th></th><th>top-5</th></tr><tr><th>p</th><th></th></tr><tr><td>0</td></tr>")
+        '<tr><th>p</th><th>top-5</th></tr><tr><td>0</td></tr>'
+    """
+    headings = [row for row in ROW.finditer(table) if "<td" not in row[0] and "</thead>" not in table[: row.start()]]
+    if len(headings) < 2:
+        return table
+    above, below = headings[-2:]
+    columns, names = list(CELL.finditer(above[0])), list(CELL.finditer(below[0]))
+    if len(columns) != len(names) or any(text(one) and text(two) for one, two in zip(columns, names, strict=True)):
+        return table  # the columns have a common name too
+    cells = iter([column if text(column) else name for column, name in zip(columns, names, strict=True)])
+    return table[: above.start()] + CELL.sub(lambda _: next(cells)[0], above[0]) + table[below.end() :]
 
 
 def _spans_columns(row: list[re.Match]) -> bool:

@@ -81,7 +81,7 @@ def _names() -> Axes:
     names = [recorded.class_names[index] for index in order]
     true = order == recorded.labels[SPIDER_WEB]
     table = pd.DataFrame({"name": names, "probability": shares, "true": true})
-    return figures.plausible_names(table, ax=figures.new_axes(figsize=(6.4, 2.9)))
+    return figures.plausible_names(table, ax=figures.new_axes(figsize=(5.0, 2.9)))
 
 
 def _loss() -> Axes:

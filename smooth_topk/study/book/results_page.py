@@ -28,18 +28,20 @@ STABILITY = ["algorithm", "dtype", "tau", "stable"]
 OPENING = """# Results
 
 This page puts the paper's numbers beside ours. **Every number comes from a CSV file** in `book/results`: the paper's
-from `paper/`, ours with machine, versions and date. Ours come from three scales, and each number says from which:
+from `paper/`, ours with machine, versions and date. Ours come from two scales, and each number says from which:
 
 - **features**: a small head on built-in features of CIFAR-100, mostly five seeds (profile `quick`);
-- **images**: a network of 160 thousand parameters on CIFAR-100, one or two seeds (profile `laptop`);
-- **the paper's own setting** (profile `paper`), which we did not run.
+- **images**: a network of 160 thousand parameters on CIFAR-100, one or two seeds (profile `laptop`).
+
+The paper's own setting (profile `paper`) was not run. In the tables a number in brackets behind an accuracy is the
+standard deviation over seeds.
 
 ```{{figure}} _static/pictures/claims.svg
 :alt: One line per claim: a hollow dot for the paper's number, a filled dot with an interval for ours.
 
-The claims of the paper that are one difference in points. The paper's number is hollow; ours is filled, with its 95 %
-interval over seeds, a circle for features and a triangle for images. Where the line crosses zero, our runs do not tell
-the two losses (or margins) apart.
+The claims of the paper that can be put as one difference in points. The paper's number is hollow; ours is filled, with
+its 95 % interval over seeds, a circle for features and a triangle for images. Where the line crosses zero, our runs do
+not tell the two losses (or margins) apart.
 ```
 
 {claims}

@@ -60,7 +60,7 @@ def noise_slider(value: float = 0.0) -> widgets.FloatSlider:
 SLIDERS: dict[str, Callable] = {"tau": tau_slider, "k": k_slider, "margin": margin_slider, "noise_level": noise_slider}
 
 
-def explore(draw: Callable, *, panels: tuple[int, int] = (1, 1), size: tuple[float, float] = (6.4, 3.8), **parameters):
+def explore(draw: Callable, *, panels: tuple[int, int] = (1, 1), size: tuple[float, float] = (5.4, 3.6), **parameters):
     """Shows sliders that start at the values given, and redraws one figure when they move.
 
     Args:

@@ -27,7 +27,6 @@ SERIES = ((1, 2, 5), (1, 1.5, 2, 3, 5, 7))  # of round numbers, per power of ten
 MOST_STEPS = 41  # of a slider that counts; a longer one is thinned
 FLOAT_STEPS = 9
 FEWEST, FEWEST_TAU = 3, 15
-WIDE = 7.5  # inches; a wider figure scrolls on a phone instead of shrinking
 
 
 def most_frames() -> int:
@@ -143,8 +142,7 @@ def page_html(name: str, recorded: dict, picture: str, address: str) -> str:
     """
     controls = escape(json.dumps(recorded["controls"], ensure_ascii=False))
     data = f'data-frames="{escape(name)}" data-source="{escape(address)}" data-controls="{controls}"'
-    wide = " wide" if recorded["size"][0] > WIDE else ""
-    return f'<div class="live-figure{wide}" {data}><div class="picture">{picture}</div></div>'
+    return f'<div class="live-figure" {data}><div class="picture">{picture}</div></div>'
 
 
 def frames_script(name: str, recorded: dict) -> str:

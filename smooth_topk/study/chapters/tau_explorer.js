@@ -245,9 +245,10 @@ function classLabels(axes, names, label) {
   });
 }
 
-/** The numbers behind the bars, where there is room for them. */
+/** The numbers behind the bars, where there is room for them; on a phone there is none for the zero before a point. */
 function classValues(axes, texts) {
-  return axes.band < 24 ? [] : texts.map((text, i) => element("text", { class: "tick value", ...under(axes, i, 2) }, text));
+  const fitting = (text) => (axes.band < 36 ? text.replace("0.", ".") : text);
+  return axes.band < 24 ? [] : texts.map((text, i) => element("text", { class: "tick value", ...under(axes, i, 2) }, fitting(text)));
 }
 
 /** A bar between the axis and a value, one pixel thick at least where the value is not zero. */
@@ -280,7 +281,7 @@ function lossPanel(width, state, { pinned }) {
   const y = linear(0, highest, HEIGHT - MARGINS.bottom, MARGINS.top);
   const inside = (value) => Math.min(value, highest * 1.2);
   const kth = kthOther(scores, label, k);
-  const flip = x(kth) + 150 > width; // the label stands right of its line, away from the curves, where there is room
+  const flip = x(kth) + 115 > width; // the label stands right of its line, away from the curves, where there is room
   const clip = `clip-${Math.random().toString(36).slice(2)}`;
   const line = (values) => values.map((value, i) => `${i ? "L" : "M"}${x(grid[i]).toFixed(2)} ${y(inside(value)).toFixed(2)}`).join("");
   const children = [
@@ -289,12 +290,12 @@ function lossPanel(width, state, { pinned }) {
     ...ticks(-reach, reach, 5).map((value) => element("text", { class: "tick", x: x(value), y: HEIGHT - MARGINS.bottom + 15, "text-anchor": "middle" }, show(value))),
     element("text", { class: "tick", x: (MARGINS.left + width - MARGINS.right) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, "score of the true class"),
     element("line", { class: "threshold", x1: x(kth), x2: x(kth), y1: MARGINS.top, y2: y(0) }),
-    element("text", { class: "tick", x: x(kth) + (flip ? -4 : 4), y: MARGINS.top + 9, "text-anchor": flip ? "end" : "start" }, `k-th other score ${show(kth)}`),
     element("line", { class: "true-line", x1: x(scores[label]), x2: x(scores[label]), y1: MARGINS.top, y2: y(0) }),
     ...(ghost ? [element("path", { class: "ghost", d: line(ghost), "clip-path": `url(#${clip})` })] : []),
     ...curves.map(([name, values]) => element("path", { class: `curve ${name}`, d: line(values), "clip-path": `url(#${clip})` })),
     ...(pinned ? [element("circle", { class: "ghost", cx: x(pinned.scores[pinned.label]), cy: y(inside(smoothTopKLoss(pinned.scores, pinned.label, pinned))), r: 4 })] : []),
     ...curves.map(([name, , value]) => element("circle", { class: `dot ${name}`, cx: x(scores[label]), cy: y(inside(value)), r: 4 })),
+    element("text", { class: "tick front", x: x(kth) + (flip ? -4 : 4), y: MARGINS.top + 9, "text-anchor": flip ? "end" : "start" }, `k-th other score ${show(kth)}`),
   ];
   const [cross, hard, smooth] = curves.map(([, , value]) => show(value));
   return [children, `Loss against the score of class ${names[label]}: smooth ${smooth}, hard ${hard}, cross-entropy ${cross}.`];
@@ -311,7 +312,7 @@ function gradientPanel(width, { scores, label, k, tau, margin, names }, { pinned
   const axes = logarithmic
     ? classAxes(width, scores.length, 0, Math.log10((1.6 * largest) / SMALLEST))
     : classAxes(width, scores.length, -1.08 * largest, 1.08 * largest);
-  const size = (g) => (Math.fround(g) === 0 ? "0" : Math.abs(g) < 1e-3 ? show(g, 1) : show(g, 2).replace("0.", "."));
+  const size = (g) => (Math.fround(g) === 0 ? "0" : show(g, Math.abs(g) < 0.01 ? 1 : 2));
   const powers = Array.from({ length: 4 }, (_, i) => -8 + 2 * i);
   const lines = logarithmic
     ? powers.flatMap((power) => {
@@ -346,7 +347,7 @@ function probabilityPanel(width, { scores, label, k, tau, names }, { pinned }) {
       element("line", { class: "curve cross", x1: axes.middle(i) - axes.barWidth * 0.7, x2: axes.middle(i) + axes.barWidth * 0.7, y1: axes.y(p), y2: axes.y(p) }),
     ),
     ...before.slice(0, scores.length).map((p, i) => ghostMark(axes, i, p)),
-    ...classValues(axes, marginals.map((p) => (p < 0.005 ? "0" : p.toFixed(2).replace(/^0/, "")))),
+    ...classValues(axes, marginals.map((p) => (p < 0.005 ? "0" : p.toFixed(2)))),
   ];
   return [children, `Top-${k} probabilities: ${show(marginals[label], 2)} for the true class; all of them sum to ${k}.`];
 }
@@ -363,7 +364,7 @@ function formulaLines({ scores, label, k, tau, margin }) {
   const kth = kthOther(scores, label, k);
   return [
     ["hard margin", ["h = α + (s", sub("[k]"), " − s", sub("y"), ") / k"], `${show(margin)} + (${show(kth)} − ${text(scores[label])}) / ${k}`, show(hardMargin)],
-    ["smooth loss", ["L = τ softplus(h / τ + c)"], `${show(tau)} · softplus(${show(hardMargin / tau)} + ${text(correction)})`, show(loss)],
+    ["smooth loss", ["L = τ softplus(h / τ + c)"], `${show(tau)} · softplus(${show(hardMargin / tau)} ${correction < 0 ? "−" : "+"} ${show(Math.abs(correction))})`, show(loss)],
     ["share of the k-sets with y", ["L = −τ log(share)"], `−${show(tau)} · log(${percent})`, show(loss)],
   ];
 }
@@ -390,7 +391,6 @@ class ScoreBars {
     this.backdrop.replaceChildren(
       ...horizontalGrid(width, axes.y, ticks(-limit, limit, 4)),
       element("line", { class: "threshold", x1: MARGINS.left, x2: width - MARGINS.right, y1: axes.y(kth), y2: axes.y(kth) }),
-      element("text", { class: "tick", x: width - MARGINS.right, y: axes.y(kth) - 4, "text-anchor": "end" }, `k-th other score ${show(kth)}`),
       ...classLabels(axes, names, label),
     );
     this.ghosts.replaceChildren(...(pinned?.scores ?? []).slice(0, scores.length).map((score, i) => ghostMark(axes, i, score)));
@@ -467,6 +467,7 @@ class ScoreRows {
     const limit = Math.max(SCORE_LIMIT, ...scores.map(Math.abs));
     const chosen = topKSet(scores, k);
     this.rows.forEach(({ row, name, input, value }, i) => {
+      row.style.setProperty("--place", `${(50 * (scores[i] + limit)) / limit}%`);
       row.className = `score-row${chosen.has(i) ? " inside" : ""}${i === label ? " true" : ""}`;
       name.textContent = i === label ? `${names[i]} = y` : names[i];
       setAttributes(input, { min: -limit, max: limit, "aria-label": `Score of class ${names[i]}${i === label ? ", the true class" : ""}` });
@@ -605,14 +606,17 @@ export function render({ model, el }) {
   );
 
   const rows = element("div", { class: "score-rows" });
-  const scores = panel("Scores", ["filled: the top k · drag, or use arrow keys"], "scores");
+  const threshold = key("threshold", "");
+  const scores = panel("Scores", ["filled: the top k", element("span", { class: "how" }, "drag a bar"), threshold], "scores");
   scores.node.append(rows);
   const loss = panel("Loss", [key("smooth", "smooth"), key("hard", "hard"), key("cross", "cross-entropy")]);
   const logarithmic = button("log scale", () => {
     view.logarithmic = !view.logarithmic;
     draw();
   }, { class: "toggle", "aria-pressed": "false" });
-  const gradient = panel("Gradient", [], "gradient");
+  const gradient = panel("Gradient", [key("smooth", "smooth"), key("hard", "hard"), logarithmic], "gradient");
+  const share = element("p", { class: "share" });
+  gradient.node.append(share);
   const probability = panel("Top-k probability", [key("smooth", "in the top k, at τ"), key("cross", "softmax")]);
   const formula = element("table", { class: "formula" });
   const summary = element("p", { class: "summary" });
@@ -663,6 +667,7 @@ export function render({ model, el }) {
     const width = scores.node.clientWidth;
     if (width === 0) return;
     const narrow = root.clientWidth < NARROW;
+    threshold.textContent = `k-th other score ${show(kthOther(state.scores, state.label, state.k))}`;
     root.classList.toggle("narrow", narrow);
     if (narrow) list.draw(state);
     else {
@@ -680,8 +685,8 @@ export function render({ model, el }) {
 
   function summarise(state, sentence) {
     const alive = countNonZeroInFloat32(smoothTopKGradient(state.scores, state.label, state));
-    const share = `${alive} of ${state.scores.length} derivatives (${Math.round((100 * alive) / state.scores.length)} %) are not zero in float32`;
-    gradient.caption.lastChild.replaceChildren(key("smooth", "smooth"), key("hard", "hard"), logarithmic, element("b", { class: "share" }, share));
+    const counted = `${alive} of ${state.scores.length} derivatives (${Math.round((100 * alive) / state.scores.length)} %) are not zero in float32`;
+    share.textContent = counted;
     const rank = 1 + state.scores.filter((score) => score > state.scores[state.label]).length;
     const place = `the true class ranks ${rank}: ${rank <= state.k ? "inside" : "outside"} the top ${state.k}`;
     const losses = ({ scores: s, label: y, ...options }) => [
@@ -698,7 +703,7 @@ export function render({ model, el }) {
     // A screen reader hears the result once the hand rests, not every step on the way.
     clearTimeout(announcement);
     announcement = setTimeout(() => {
-      status.textContent = `${sentence} ${share}; ${place}.`;
+      status.textContent = `${sentence} ${counted}; ${place}.`;
       model.rests?.();
     }, 500);
   }
@@ -804,26 +809,35 @@ const STYLE = `
 .tau-explorer.narrow table.formula tr { display: grid; grid-template-columns: auto auto; justify-content: start; margin-bottom: 0.5rem; }
 .tau-explorer.narrow table.formula th { grid-column: 1 / -1; }
 .tau-explorer.narrow table.formula td:nth-child(2) { grid-column: 1 / -1; }
-.tau-explorer .score-row { display: grid; grid-template-columns: 3.2rem 1fr 2.6rem; align-items: center; gap: 0.5rem; --bar: var(--soft); }
+.tau-explorer .score-row { display: grid; grid-template-columns: 3.2rem 1fr 2.6rem; align-items: center; gap: 0.5rem; --bar: var(--soft); --fill: color-mix(in srgb, var(--bar) 35%, var(--paper)); --knob: var(--paper); }
+.tau-explorer .score-row.inside { --fill: var(--bar); --knob: var(--bar); }
 .tau-explorer .score-row.true { --bar: var(--true); color: var(--true); font-weight: 700; }
-.tau-explorer .score-row input { width: 100%; height: 44px; margin: 0; accent-color: var(--line); touch-action: pan-y; }
-.tau-explorer .score-row.inside input { accent-color: var(--bar); }
+.tau-explorer .score-row input { width: 100%; height: 44px; margin: 0; appearance: none; background: none; touch-action: pan-y; }
+${["-webkit-slider-runnable-track", "-moz-range-track"].map((part) => `
+.tau-explorer .score-row input::${part} { height: 8px; border-radius: 4px; background: linear-gradient(to right, var(--line) min(50%, var(--place)), var(--fill) 0, var(--fill) max(50%, var(--place)), var(--line) 0); }`).join("")}
+${["-webkit-slider-thumb", "-moz-range-thumb"].map((part) => `
+.tau-explorer .score-row input::${part} { appearance: none; box-sizing: border-box; width: 22px; height: 22px; border: 2px solid var(--bar); border-radius: 50%; background: var(--knob); }`).join("")}
+.tau-explorer .score-row input::-webkit-slider-thumb { margin-top: -7px; }
 .tau-explorer .score-row .value { text-align: right; font-variant-numeric: tabular-nums; }
 @media (pointer: coarse) { .tau-explorer .control :is(input, select), .tau-explorer button { min-height: 44px; } }
 .tau-explorer .summary { margin: 0.3rem 0 0.6rem; font-variant-numeric: tabular-nums; }
-.tau-explorer .panels { display: grid; grid-template-columns: minmax(0, 1fr); align-items: end; gap: 1rem 1.5rem; }
+.tau-explorer .panels { display: grid; grid-template-columns: minmax(0, 1fr); align-items: start; gap: 1rem 1.5rem; }
 @container (min-width: 620px) { .tau-explorer .panels { grid-template-columns: repeat(2, minmax(0, 1fr)); } }
 .tau-explorer .panel { margin: 0; min-width: 0; }
 .tau-explorer .panel svg { display: block; max-width: 100%; overflow: visible; }
-.tau-explorer .caption { display: flex; flex-wrap: wrap; gap: 0 0.7rem; align-items: baseline; margin: 0; text-align: left; font-size: 1em; color: var(--ink); }
-.tau-explorer .note { flex: 1 1 0; min-width: 12rem; display: flex; flex-wrap: wrap; gap: 0 0.9rem; color: var(--soft); font-size: 0.88em; }
-.tau-explorer .share { font-weight: 600; }
+.tau-explorer .caption { display: flex; flex-wrap: wrap; gap: 0 0.7rem; align-items: center; min-height: 1.9rem; margin: 0; text-align: left; font-size: 1em; color: var(--ink); }
+.tau-explorer .note { flex: 1 1 0; min-width: 12rem; display: flex; flex-wrap: wrap; align-items: center; gap: 0 0.9rem; color: var(--soft); font-size: 0.88em; }
+.tau-explorer .share { margin: 0; text-align: center; color: var(--soft); font-size: 0.88em; font-weight: 600; }
+.tau-explorer.narrow .how { display: none; }
 .tau-explorer .key::before { content: ""; display: inline-block; width: 1.7em; margin-right: 0.35em; vertical-align: 0.25em; border-top: 3px solid var(--smooth); }
 .tau-explorer .key.hard::before { border-top: 3px dotted var(--hard); }
+.tau-explorer .key.threshold::before { border-top: 2px dotted var(--soft); }
+.tau-explorer.narrow .key.threshold::before { content: none; }
 .tau-explorer .key.cross::before { border-top: 2px dashed var(--ink); }
 .tau-explorer text { fill: var(--soft); font: 11px system-ui, sans-serif; font-variant-numeric: tabular-nums; }
 .tau-explorer text.value { font-size: 10px; fill: var(--ink); }
 .tau-explorer text.true { fill: var(--true); font-weight: 700; }
+.tau-explorer text.front { paint-order: stroke; stroke: var(--paper); stroke-width: 4px; stroke-linejoin: round; }
 .tau-explorer .grid { stroke: var(--line); }
 .tau-explorer .axis { stroke: var(--soft); }
 .tau-explorer .threshold { stroke: var(--soft); stroke-dasharray: 2 3; }

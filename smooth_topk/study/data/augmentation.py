@@ -23,7 +23,8 @@ class EpochPlan:
     Attributes:
         order: which training image stands there.
         flips: whether it is mirrored.
-        draws_down, draws_right: the crop's position, as integers below 2³¹ for `scaled`.
+        draws_down: how far down the crop begins, as an integer below 2³¹ for `scaled`.
+        draws_right: the same to the right.
     """
 
     order: Tensor
@@ -68,7 +69,8 @@ def flip_and_crop(images: Tensor, flips: Tensor, down: Tensor, right: Tensor, pa
     Args:
         images: (N, C, H, W).
         flips: (N,) whether an image is mirrored.
-        down, right: (N,) the crop's corner in the padded image, from 0 to 2 · padding.
+        down: (N,) first row of the crop in the padded image, from 0 to 2 · padding.
+        right: (N,) first column of the crop there.
 
     Returns:
         (N, C, H, W): each image padded, cropped back to its size, then mirrored.

@@ -56,7 +56,8 @@ class Split:
     """Rows of one part of a source, with the labels a run works with.
 
     Attributes:
-        source, part: where the images are; part is "train" or "test".
+        source: where the images are.
+        part: "train" or "test".
         rows: (N,) int64.
         labels: (N,) int64, noisy where the configuration asks for it.
         clean_labels: (N,) int64.
@@ -81,8 +82,13 @@ class Data:
     """Training, validation and test split of a run and their batches, on any number of processes.
 
     Attributes:
-        train, validation, test: a Split each.
-        num_classes, train_size, batch_size, batches_per_epoch: as the run meets them; batches are global ones.
+        train: the Split that is trained on.
+        validation: the Split held out of the training images.
+        test: the Split of the test images.
+        num_classes: number of classes of the run.
+        train_size: number of training images of the run.
+        batch_size: images of a batch, over all processes.
+        batches_per_epoch: number of these batches in an epoch.
     """
 
     def __init__(self, config: RunConfig, source: "ArraySource | imagenet.FolderSource"):
@@ -116,7 +122,8 @@ class Data:
 
         Args:
             epoch: counted from 0; order and augmentation are a pure function of it and the configuration's seed.
-            rank, world_size: this process and their number, which must divide the batch size.
+            rank: number of this process, counted from 0.
+            world_size: number of processes, which must divide the batch size.
             start_batch: the first batch wanted, to go on within an epoch.
             device: where the images are augmented and the batch is delivered.
         """

@@ -1,4 +1,4 @@
-"""ImageNet as an ImageFolder tree: train/WNID/*.JPEG and val/WNID/*.JPEG, with an index file beside each.
+"""ImageNet as an ImageFolder tree: `train/WNID/*.JPEG` and `val/WNID/*.JPEG`, with an index file beside each.
 
 Classes are numbered in the order of their WordNet ids. Images are resized to 256 pixels on the short side; training
 takes random crops of 224 and mirrors half of them, evaluation the centre or ten crops (section 5.2).

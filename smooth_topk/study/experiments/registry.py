@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from smooth_topk.study.experiments.further_runs import (
     annealing_of_a_trained_network,
+    decays_of_cross_entropy_on_images,
     family_comparison,
     family_search,
     family_trials_left_behind,
@@ -22,6 +23,7 @@ from smooth_topk.study.experiments.further_runs import (
     noise_with_the_papers_pair,
     noise_without_memorising,
     noisy_validation,
+    small_data_on_images,
     small_temperatures_on_images,
     trials_left_behind,
 )
@@ -88,6 +90,18 @@ EXPERIMENTS = {
         _only("quick", noisy_validation),
     ),
     "table_2_small_data": Experiment("Small training sets", "Table 2", SMALL_DATA, table_2_small_data),
+    "small_data_on_images": Experiment(
+        "Small training sets of images, fitted",
+        "not in the paper",
+        SMALL_DATA,
+        _only("laptop", small_data_on_images),
+    ),
+    "decays_of_cross_entropy_on_images": Experiment(
+        "Larger decays for cross-entropy with few images",
+        "not in the paper",
+        SMALL_DATA,
+        _only("laptop", decays_of_cross_entropy_on_images),
+    ),
     "feature_search": Experiment(
         "Rates and decays on features",
         "not in the paper",

@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from smooth_topk.study.experiments.names import network_name
 from smooth_topk.study.figures.style import BLUE, GREY, look_of_loss, maths, new_axes, new_panels, tau_colour
 from smooth_topk.study.records.paper import paper_table
 from smooth_topk.study.tables.cells import NOT_RUN, count_text, finished, loss_names, of_grouping, refuse_mixture
@@ -196,7 +197,13 @@ def gradient_sparsity(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     networks = table["network"] if "network" in table else pd.Series("", index=table.index)
     for (network, part), marker in zip(table.groupby(networks, sort=False), "osD^v<>", strict=False):
         smooth = part[part["tau"] > 0].sort_values("tau")
-        ax.plot(smooth["tau"], 100 * smooth["share"], color=BLUE, marker=marker, label=network or "smooth loss")
+        ax.plot(
+            smooth["tau"],
+            100 * smooth["share"],
+            color=BLUE,
+            marker=marker,
+            label=network_name(str(network)) or "smooth loss",
+        )
     hard = table.loc[table["tau"] == 0, "share"].unique()
     for share, label in zip(hard, ["hard loss (τ = 0)", *len(hard) * [None]], strict=False):
         ax.axhline(100 * share, color=look_of_loss("hard")["color"], linestyle=":", label=label)

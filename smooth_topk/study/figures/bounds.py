@@ -39,7 +39,8 @@ def counterexample_figure(table: pd.DataFrame, *, tau: float, ax: Axes | None = 
     """
     ax = new_axes(ax)
     for (k, part), line in zip(table.groupby("k", sort=False), LINES, strict=False):
-        label = f"k = {k}, limit −τ log k = {0.0 - tau * math.log(k):.2f}"
+        limit = f"{0.0 - tau * math.log(k):.2f}".replace("-", "−")
+        label = f"k = {k}, limit −τ log k = {limit}"
         ax.plot(part["hard"], part["gap"], color=BLUE, linestyle=line, label=label)
     ax.axhline(0, **look_of_loss("hard") | {"marker": ""}, label="hard loss")
     ax.set(xlabel="hard loss", ylabel="smooth loss − hard loss", title=f"τ = {tau:g}")

@@ -34,7 +34,7 @@ def calibration_bars(measured: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax = new_axes(ax, figsize=(7.5, 0.32 * len(table) + 1.2))
     left = np.zeros(len(table))
     for verdict, look in LOOKS.items():
-        share = 100 * (table[verdict] / table["distributions"]).to_numpy()
+        share = 100 * (table[verdict] / table["problems"]).to_numpy()
         ax.barh(table.index, share, left=left, height=0.72, label=MEANING[verdict], linewidth=0.5, **look)
         left += share
     names = [

@@ -17,7 +17,7 @@ SMALLEST = 1e-6  # of the colour scale; what is smaller, and not zero, has the l
 def derivative_bars(table: pd.DataFrame, *, axes: Sequence[Axes] | None = None) -> Sequence[Axes]:
     """Draws the derivative with respect to every score, one panel per loss: a table of `measure.derivative_table`."""
     losses = list(dict.fromkeys(table["loss"]))
-    axes = new_panels(axes, nrows=len(losses), sharex=True, figsize=(6.4, 1.6 * len(losses) + 0.8))
+    axes = new_panels(axes, nrows=len(losses), sharex=True, figsize=(5.4, 1.6 * len(losses) + 0.8))
     reach = 1.25 * table.loc[table["loss"] != "cross_entropy", "derivative"].abs().max()
     for ax, loss in zip(axes, losses, strict=True):
         part = table[table["loss"] == loss]
@@ -29,7 +29,7 @@ def derivative_bars(table: pd.DataFrame, *, axes: Sequence[Axes] | None = None) 
         ax.axhline(0, color=GREY, linewidth=0.8)
         sizes = part["derivative"].abs()
         count = int((sizes > VISIBLE * sizes.max()).sum())
-        ax.set_title(f"{loss.replace('_', '-')}: {count} of {len(part)} exceed 2 % of the largest")
+        ax.set_title(f"{loss.replace('_', '-')}: {count} of {len(part)} derivatives exceed 2 % of the largest")
         ax.set(ylabel="∂loss / ∂score")
         ax.set_ylim(*((-1.1, 1.1) if loss == "cross_entropy" else (-reach, reach)))
         ax.grid(axis="x", visible=False)
@@ -51,7 +51,7 @@ def derivative_map(found: Mapping[str, Tensor], *, axes: Sequence[Axes] | None =
         sizes = np.ma.masked_equal(values.abs().numpy(), 0.0)
         scale = LogNorm(SMALLEST, 1, clip=True)
         picture = ax.imshow(sizes, norm=scale, cmap="viridis_r", aspect="auto", interpolation="none")
-        ax.set_title(f"{name.replace('_', '-')}: {sizes.count() / sizes.size:.0%} not zero")
+        ax.set_title(f"{name.replace('_', '-')}: {100 * sizes.count() / sizes.size:.0f} % not zero")
         ax.set(xlabel="class")
         ax.grid(False)
     axes[0].set(ylabel="sample")

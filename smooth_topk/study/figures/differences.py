@@ -45,7 +45,7 @@ def difference_figure(
     ax.axhline(0, color=GREY, linewidth=1)
     if paper:
         ax.plot([places[value] for value in paper], list(paper.values()), "o", color=DARK, markerfacecolor="white",
-                label=paper_label)  # fmt: skip
+                zorder=5, label=paper_label)  # fmt: skip
     names = list(dict.fromkeys(differences[series]))
     for number, name in enumerate(names):
         part = differences[differences[series] == name]
@@ -103,7 +103,7 @@ def claims_figure(claims: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     Args:
         claims: columns claim, scale, paper, mean, low, high; NaN where there is no number.
     """
-    ax = new_axes(ax, figsize=(6.0, 0.8 * len(claims) + 1.0))
+    ax = new_axes(ax, figsize=(5.0, 0.8 * len(claims) + 1.0))
     ax.axvline(0, color=GREY, linewidth=1)
     left = ax.get_yaxis_transform()
     for place, row in enumerate(claims.to_dict("records")):
@@ -113,7 +113,8 @@ def claims_figure(claims: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         ax.plot([row["mean"]], [place], look["marker"], color=look["color"])
         ax.plot([row["paper"]], [place + 0.2], "o", color=DARK, markerfacecolor="white")
         # Above its line and not beside it: the figure is narrow enough for a phone.
-        ax.text(0.0, place - 0.36, " ".join(row["claim"].split()), fontsize=9, transform=left, va="center")
+        claim, ground = " ".join(row["claim"].split()), {"facecolor": "white", "edgecolor": "none", "pad": 1}
+        ax.text(0.0, place - 0.36, claim, fontsize=9, transform=left, va="center", bbox=ground)
     ax.plot([], [], color=SERIES[0]["color"], marker=SERIES[0]["marker"], label="ours, features")
     ax.plot([], [], color=SERIES[2]["color"], marker=SERIES[2]["marker"], label="ours, images")
     ax.plot([], [], "o", color=DARK, markerfacecolor="white", label="paper")

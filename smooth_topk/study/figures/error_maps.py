@@ -1,6 +1,7 @@
 """Figures of chapters 4 to 6: errors of the algorithms."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ LABELS = {"tau": "τ", "scale": "scale of the scores", "e": "$e_i$, the others a
 ERRORS = {"loss_error": "relative error of the loss", "gradient_error": "error of the gradient ÷ its largest entry"}
 COLOUR_LABEL = "relative error (crossed: not finite)"
 NOT_FINITE = "×: not a finite number"
+ABOVE: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": 2}  # where a legend hides no curve
 ROOM_FOR_CROSSES = 0.2  # of the height of the axes, above the curves
 
 
@@ -85,7 +87,7 @@ def error_curves(
             height = np.full(len(places), 0.97 - 0.05 * row)
             ax.plot(places, height, "x", color=colour, transform=ax.get_xaxis_transform(), clip_on=False)
     title = NOT_FINITE if crosses else None
-    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), title=title, title_fontsize="small", alignment="left")
+    ax.legend(title=title, title_fontsize="small", alignment="left", **ABOVE)
     return ax
 
 
@@ -100,16 +102,19 @@ def stability_figure(
     Returns:
         The axes of the loss and those of the gradient.
     """
-    left, right = new_panels(axes, ncols=2, figsize=(9.6, 3.8))
+    left, right = new_panels(axes, ncols=2, figsize=(9.6, 4.4))
     table = table[table["dtype"] == dtype]
     names = {"error": "relative error of the loss", "gradient_error": ERRORS["gradient_error"]}
     for ax, (column, name) in zip((left, right), names.items(), strict=True):
         error_curves(table, x="tau", error=column, limits=(float(np.finfo(dtype).eps) / 10, 1.0), ax=ax)
         ax.set(ylabel=name, title=dtype)
         ax.minorticks_off()
-    left.legend(loc="upper right", title=NOT_FINITE, title_fontsize="small", alignment="left")
-    if legend := right.get_legend():  # one for both panels is enough
-        legend.remove()
+        if legend := ax.get_legend():  # one for both panels is enough
+            legend.remove()
+    figure = left.get_figure(root=True)
+    assert figure is not None
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, title=NOT_FINITE, alignment="left", loc="outside lower center", ncols=3)
     return left, right
 
 
@@ -123,10 +128,10 @@ def largest_terms(table: pd.DataFrame, *, tau: float, ax: Axes | None = None) ->
     ax.bar(table["degree"], table["exponent"].clip(lower=0), color=BLUE, width=0.6)
     for dtype, style in (("float16", ":"), ("float32", "--"), ("float64", "-.")):
         limit = np.log10(np.finfo(dtype).max)
-        ax.axhline(limit, color=DARK, linestyle=style, linewidth=1.2, label=f"largest {dtype}: $10^{{{limit:.1f}}}$")
+        ax.axhline(limit, color=DARK, linestyle=style, linewidth=1.2, label=f"{dtype}: $10^{{{limit:.1f}}}$")
     ax.set(yscale="log", ylim=(0.1, 1e5), xticks=table["degree"], xlabel="degree j")
     ax.set(ylabel=f"decimal exponent, τ = {tau:.3g}")
-    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    ax.legend(title="the largest number of", title_fontsize="small", alignment="left", **ABOVE | {"ncols": 3})
     return ax
 
 

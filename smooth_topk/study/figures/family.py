@@ -23,6 +23,7 @@ VERDICTS: dict[str, dict[str, Any]] = {
     "behind it": {"color": BROWN, "marker": "v"},
 }
 LIMIT = 4.0  # points: what lies beyond stands at the edge with its number
+COLUMNS = 4  # of panels: with more, letters become too small for a page
 K_LOOKS = (("o", "-"), ("s", "--"), ("^", "-."), ("D", ":"), ("v", (0, (5, 1, 1, 1, 1, 1))))
 
 
@@ -55,7 +56,7 @@ def family_curves(curves: pd.DataFrame, highlight: str, *, axes: Sequence[Axes] 
 def family_figure(differences: pd.DataFrame, *, limit: float = LIMIT) -> dict[str, Axes]:
     """Draws the difference to cross-entropy of every loss (rows) in every setting (panels), with 95 % intervals.
 
-    Settings without noise stand in the first row of panels, those with noise in the second.
+    Settings without noise come first, those with noise begin a row of their own.
 
     Args:
         differences: of `tables.family_differences`; where there is none, the figure says so.
@@ -65,10 +66,10 @@ def family_figure(differences: pd.DataFrame, *, limit: float = LIMIT) -> dict[st
         The panels by the name of their setting.
     """
     settings = list(dict.fromkeys(differences["setting"])) or [NOT_RUN]
-    lines = [[name for name in settings if name.startswith("p =") == noisy] for noisy in (False, True)]
-    lines = [line for line in lines if line]
+    kinds = ([name for name in settings if name.startswith("p =") == noisy] for noisy in (False, True))
+    lines = [kind[start : start + COLUMNS] for kind in kinds for start in range(0, len(kind), COLUMNS)]
     losses = [name for name in NAMES.values() if name != BASELINE]
-    columns, height = max(map(len, lines)), 0.26 * len(losses) + 1.0
+    columns, height = max(map(len, lines)), 0.23 * len(losses) + 0.9
     size = (2.5 * columns + 1.6, len(lines) * height + 0.5)
     figure, grid = plt.subplots(len(lines), columns, figsize=size, sharex=True, sharey=True, squeeze=False)
     panels = {name: ax for axes, line in zip(grid, lines, strict=True) for ax, name in zip(axes, line, strict=False)}

@@ -10,7 +10,7 @@ from smooth_topk.study.figures.style import DARK, GREY, new_axes
 LINES: dict[str, tuple[str, dict[str, Any]]] = {
     "one_by_one": ("chapter after chapter", {"color": GREY, "linestyle": "-"}),
     "together": ("all runs in one grid", {"color": DARK, "linestyle": "-"}),
-    "least": ("no order is faster", {"color": DARK, "linestyle": ":"}),
+    "least": ("shortest possible", {"color": DARK, "linestyle": ":"}),
 }
 
 
@@ -21,7 +21,7 @@ def scaling_figure(table: pd.DataFrame, useful: float, ax: Axes | None = None) -
         table: of `scaling_table`, in hours, by the number of GPUs.
         useful: of `useful_gpus`; marked, since more GPUs cannot help.
     """
-    ax = new_axes(ax, figsize=(6.4, 4.0))
+    ax = new_axes(ax, figsize=(5.0, 3.8))
     for name, (label, look) in LINES.items():
         ax.plot(table.index, table[name] / 24, label=label, marker="", **look)
     ax.axvline(useful, color=GREY, linewidth=0.8, linestyle="--")

@@ -69,10 +69,11 @@ def score_bars(scores: Tensor, label: int, *, k: int, names: Sequence[str], ax: 
         face = BLUE if place < k else "white"
         ax.bar(place, scores[index].item(), facecolor=face, edgecolor=edge, linewidth=width, alpha=0.85)
     kth = ax.axhline(scores[order[k - 1]].item(), color=DARK, linestyle=":", linewidth=1.2, label="k-th largest score")
-    predicted = Patch(facecolor=BLUE, label=f"in the prediction, k = {k}")
+    predicted = Patch(facecolor=BLUE, label=f"in the answer, k = {k}")
     true = Patch(facecolor="white", edgecolor=DARK, linewidth=2.2, label="true class")
     ax.axhline(0, color=GREY, linewidth=0.8)
-    ax.set_xticks(range(len(order)), [names[index] for index in order], rotation=35, ha="right")
+    tilt: dict[str, Any] = {"rotation": 35, "ha": "right"} if max(map(len, names)) > 3 else {}
+    ax.set_xticks(range(len(order)), [names[index] for index in order], **tilt)
     ax.set(xlabel="class, in descending order of the scores", ylabel="score")
     ax.grid(axis="x", visible=False)
     ax.legend(handles=[predicted, true, kth])
@@ -84,7 +85,7 @@ def error_by_k(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax = new_axes(ax)
     ax.plot(table["k"], 100 * table["error"], color=DARK, marker="o", clip_on=False)
     ax.set_xticks(table["k"])
-    ax.set(xlabel="size of the prediction k", ylabel="top-k error (%)", ylim=(0, None))
+    ax.set(xlabel="size of the answer k", ylabel="top-k error (%)", ylim=(0, None))
     return ax
 
 

@@ -12,6 +12,7 @@ from smooth_topk.study.figures.polynomials import PALE
 from smooth_topk.study.figures.style import BLUE, BROWN, DARK, GREY, bars, new_axes, new_panels
 
 STEPS_SIZE = (7.2, 5.4)
+LONGEST = 24  # characters in a cell of the table
 # Wide lines instead of bars: one object each, so that a slider redraws fast.
 HEAD: dict[str, Any] = {"color": BLUE, "linewidth": 8}
 TAIL: dict[str, Any] = {"color": "#b5b5b5", "linewidth": 8}
@@ -117,7 +118,7 @@ def _draw_joined(ax: Axes, classes: pd.DataFrame, k: int, step: int) -> None:
     ax.plot([k], [0], "D", color=BROWN, markersize=5, label="pivot")
     ax.set_xticks(classes["rank"])
     ax.set(xlabel="rank of the class", ylabel="score − score of the pivot")
-    ax.legend(loc="upper right")
+    ax.legend(loc="lower left")  # below the head, whose bars point upwards
     ax.grid(axis="x", visible=False)
 
 
@@ -134,7 +135,8 @@ def _fill_table(ax: Axes, joined: pd.DataFrame, k: int, step: int) -> None:
         if made:
             before = value[row.step - 1]
             parts = f"{row.decay:.2g} × {before[row.degree]:.3g} + {before[row.degree - 1]:.3g}"
-            ax.text(row.step, row.degree - 0.24, parts, ha="center", va="center", color=BLUE, fontsize=8)
+            size = 9 if len(parts) <= LONGEST else 7.5  # powers of ten are long
+            ax.text(row.step, row.degree - 0.24, parts, ha="center", va="center", color=BLUE, fontsize=size)
     ax.set_xticks(range(k + 1), ["tail", *(f"and rank {rank}" for rank in range(k, 0, -1))])
     ax.set_yticks(range(k + 1), [f"$S_{{{j}}}$" for j in range(k + 1)])
     ax.set(xlim=(-0.5, k + 0.5), ylim=(-0.5, k + 0.5))

@@ -26,13 +26,13 @@ def subset_shares(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     total = table["share"][table["with_label"]].sum()
     ax.legend(
         handles=[
-            Patch(facecolor=BLUE, edgecolor=DARK, label=f"with the true class: {total:.0%} together"),
-            Patch(facecolor="white", edgecolor=DARK, hatch="///", label=f"without it: {1 - total:.0%}"),
+            Patch(facecolor=BLUE, edgecolor=DARK, label=f"with the true class: {100 * total:.0f} % together"),
+            Patch(facecolor="white", edgecolor=DARK, hatch="///", label=f"without it: {100 - 100 * total:.0f} %"),
         ]
     )
     ax.grid(axis="x", visible=False)
     ax.set_xticks(table.index, table["subset"], rotation=90)
-    ax.set(xlabel="subset of the classes", ylabel="share of the sum", ylim=(0, None))
+    ax.set(xlabel="subset of the classes", ylabel="share of the weight", ylim=(0, None))
     return ax
 
 

@@ -95,7 +95,8 @@ def plausible_names(table: pd.DataFrame, *, k: int = 5, ax: Axes | None = None) 
     colours = [BLUE if place < k else GREY for place in places]
     ax.barh(places, 100 * table["probability"], color=colours, height=0.72)
     for place, (share, true) in enumerate(zip(table["probability"], table["true"], strict=True)):
-        ax.text(100 * share + 0.8, place, f"{share:.0%}" + ("   the label" if true else ""), va="center", fontsize=9)
+        words = f"{100 * share:.{1 if share < 0.01 else 0}f} %" + ("   the label" if true else "")
+        ax.text(100 * share + 0.8, place, words, va="center", fontsize=9)
     ax.set_yticks(places, table["name"])
     for tick, true in zip(ax.get_yticklabels(), table["true"], strict=True):
         tick.set_fontweight("bold" if true else "normal")

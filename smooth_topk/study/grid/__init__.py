@@ -37,7 +37,9 @@ def run_grid(
     Ctrl-C or a kill, the same call goes on where it was.
 
     Args:
-        results_folder, runs_folder, data_folder: as in `fit`; on a cluster, runs_folder is a path that all nodes share.
+        results_folder: where runs.csv and epochs.csv are.
+        runs_folder: where the checkpoints are, as in `fit`; on a cluster, a path that all nodes share.
+        data_folder: where the data are, see `data_folder_or_default`.
         workers: processes at a time; by default one per GPU, or one per core with one thread each.
         executor: "local", "ray" or "ray:ADDRESS"; by default that of the variable SMOOTH_TOPK_EXECUTOR, or local.
         progress: whether to show a bar with the time left.

@@ -81,7 +81,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="abuse-"))
     abuse, started = Abuse(folder, options.seed), time.monotonic()
-    abuse.run(60 * options.minutes)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C: the small disk is taken away
+    try:
+        abuse.run(60 * options.minutes)
+    except KeyboardInterrupt:
+        abuse.kill_everything()
+        shutil.rmtree(folder)
+        print("Stopped before the end. Its processes and its folder are gone, and nothing was recorded.")
+        return 130
     minutes = (time.monotonic() - started) / 60
     table = summary(abuse.faults)
     print(f"\n{table.to_string()}\n")
@@ -266,9 +273,11 @@ class Abuse:
         return found
 
     def kill_everything(self) -> None:
-        for process in [*self.workers(), *self.running()]:
+        processes = [*self.workers(), *self.running()]
+        for process in processes:
             with contextlib.suppress(psutil.Error):
                 process.kill()
+        psutil.wait_procs(processes, timeout=SECONDS_TO_STOP)
 
     # Faults: each returns what happened in words, or "" where it could not be made
 
@@ -297,7 +306,11 @@ class Abuse:
         self.pause(2.0)
         with contextlib.suppress(ProcessLookupError):
             resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, before)
-        return f"in run {run or 'none'}, which fails with a sentence and is trained by the next driver"
+        return (
+            f"in run {run}, which fails with a sentence and is trained by the next driver"
+            if run
+            else "between two runs; a run that starts then fails with a sentence and is trained by the next driver"
+        )
 
     def suspend_workers(self) -> str:
         """As on a laptop that is closed and opened again."""

@@ -22,7 +22,8 @@ def reduced(losses_of: RowLosses, scores: Tensor, labels: Tensor, reduction: str
 
     Args:
         losses_of: called with scores (N, C) in float32 or float64 and labels (N,) in int64.
-        scores, labels: (N, C) floating-point and (N,) integers in [0, C).
+        scores: (N, C) floating-point.
+        labels: (N,) integers in [0, C).
         reduction: "none", "mean" or "sum".
         k: size of the prediction, which must leave at least one class out.
     """

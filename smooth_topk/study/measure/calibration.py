@@ -60,7 +60,7 @@ class Case:
 
     @property
     def label(self) -> str:
-        """The parameters as text, k first: "k=2, tau=0.1, margin=1"."""
+        """The parameters as text, k first, such as "k=2, tau=0.1, margin=1"."""
         shown = {"k": self.k} | self.parameters
         return ", ".join(f"{name}={value:g}" for name, value in shown.items() if name != "samples")
 

@@ -69,10 +69,12 @@ class Known(NamedTuple):
 
 KNOWN: dict[str, Known] = {
     "cross_entropy": Known("yes", "for every k (Lapin et al. 2016)"),
-    "label_smoothing": Known("yes", "its softmax tends to (1 - ε) p + ε/n, which has the order of p"),
-    "generalised_cross_entropy": Known("yes", "its softmax tends to p^(1/(1-q)), normalised, for q < 1"),
+    "label_smoothing": Known("yes", "its softmax tends to (1 − ε) p + ε/n, which has the order of p"),
+    "generalised_cross_entropy": Known("yes", "its softmax tends to the normalised power 1/(1 − q) of p, for q < 1"),
     "hard_topk": Known(
-        "no", "previous hinges are not calibrated (Yang and Koyejo 2020); right iff p_[k] > Σ_{j>k} p_[j]"
+        "no",
+        "previous hinges are not calibrated (Yang and Koyejo 2020); right exactly where the k-th "
+        "probability exceeds the sum of all smaller ones",
     ),
     "topk_hinge_alpha": Known("no", "previous hinges are not calibrated (Yang and Koyejo 2020)"),
     "topk_hinge_beta": Known("no", "previous hinges are not calibrated (Yang and Koyejo 2020)"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from smooth_topk.study.experiments.names import data_name, network_name
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.records.paths import recorded_folder
 from smooth_topk.study.records.runs import EPOCHS, RESULT_TYPES, RUNS, read_epochs, read_runs
@@ -37,7 +38,9 @@ def origin(runs: pd.DataFrame, grid: Sequence[RunConfig]) -> str:
     found = f"{runs['run_id'].nunique()} of {len(distinct)} runs recorded"
     if runs.empty:
         return f"{found}: not run."
-    setting = _and(f"{run.dataset}, {run.model}, {run.epochs} epochs" for run in distinct.values())
+    setting = _and(
+        f"{data_name(run.dataset)}, {network_name(run.model)}, {run.epochs} epochs" for run in distinct.values()
+    )
     return f"{found}: {setting}; {where_and_when(runs)}."
 
 

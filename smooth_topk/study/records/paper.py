@@ -6,7 +6,7 @@ from smooth_topk.study.records.paths import recorded_folder
 
 
 def paper_table(number: int) -> pd.DataFrame:
-    """Returns a table of the paper in long form: one row a printed number.
+    """Returns a table of the paper in long form: one row per printed number.
 
     Args:
         number: 1 to 9, as in the paper's PDF.

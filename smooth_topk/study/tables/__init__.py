@@ -44,6 +44,7 @@ from smooth_topk.study.tables.family import (
     with_own_validation,
 )
 from smooth_topk.study.tables.findings import claims, findings_table, readme_table
+from smooth_topk.study.tables.further_findings import further_table, small_temperature
 from smooth_topk.study.tables.names import algorithm_name
 from smooth_topk.study.tables.settings import settings_table
 from smooth_topk.study.tables.show import show

@@ -101,7 +101,11 @@ def margin_table(runs: pd.DataFrame, epochs: pd.DataFrame, *, k: int) -> pd.Data
         }
         for margin in sorted(set(paper["margin"]) | set(smooth["margin"]))
     }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("margin").rename_axis(METRICS[metric], axis=1)
+    return (
+        pd.DataFrame.from_dict(rows, orient="index")
+        .rename_axis("margin")
+        .rename_axis(f"validation {METRICS[metric]}", axis=1)
+    )
 
 
 def with_best_validation(runs: pd.DataFrame, epochs: pd.DataFrame, metric: str) -> pd.DataFrame:

@@ -31,7 +31,7 @@ def calibration_table(measured: pd.DataFrame) -> pd.DataFrame:
     for name in (name for name in FAMILY if name in set(table["loss"])):
         for setting, part in table[table["loss"] == name].groupby("setting", sort=False):
             rows.append(
-                {"loss": FAMILY[name].title, "setting": setting, "distributions": len(part)}
+                {"loss": FAMILY[name].title, "setting": setting, "problems": len(part)}
                 | {verdict: int((part["verdict"] == verdict).sum()) for verdict in VERDICTS}
                 | {"starts right": part["starts_right"].sum() / part["starts"].sum()}
                 | {"known": KNOWN[name].answer, "why": KNOWN[name].reason}

@@ -194,4 +194,4 @@ def _own_metric(runs: pd.DataFrame, k: int) -> str:
     rival = by_seed.drop(columns=k).mean().idxmax()
     difference = interval_text(*t_interval((by_seed[k] - by_seed[rival]).dropna()))
     place = "best" if by_seed[k].mean() > by_seed[rival].mean() else "not best"
-    return f"{place}: {difference} to k = {rival}"
+    return f"{place}: {difference} against k = {rival}"

@@ -95,33 +95,33 @@ def findings_table(folder: Path | None = None) -> pd.DataFrame:
              for profile, seeds in (("quick", RECORDED_SEEDS), ("laptop", None))}  # fmt: skip
     rows = [
         ["under label noise the smooth loss leads in top-5, p = 0.2 to 1 (Table 1)", _list(printed[0.2:]),
-         _say(tuned, _gains_of_groupings) + "; with the paper's rate and decay " + _say(pair, _gains_of_groupings),
-         _say(images, _gains_of_groupings)],
+         say(tuned, _gains_of_groupings) + "; with the paper's rate and decay " + say(pair, _gains_of_groupings),
+         say(images, _gains_of_groupings)],
         ["without noise the two are equal in top-5", signed(printed[0.0], 2),
-         _say(tuned, _gain_without_noise), _say(images, _gain_without_noise)],
+         say(tuned, _gain_without_noise), say(images, _gain_without_noise)],
         ["the smooth loss leads in top-1 too, p = 0.2 to 1 (Table 1)", _list(pd.Series(paper_gain("top1"))[0.2:]),
-         _say(tuned, lambda runs: _gains_of_groupings(runs, "test_top1")),
-         _say(images, lambda runs: _gains_of_groupings(runs, "test_top1"))],
+         say(tuned, lambda runs: _gains_of_groupings(runs, "test_top1")),
+         say(images, lambda runs: _gains_of_groupings(runs, "test_top1"))],
         ["early stopping helps cross-entropy and not the smooth loss", "in words",
-         _say(tuned, _stopping) + "; with the paper's rate and decay " + _say(pair, _stopping),
-         _say(images, _stopping)],
+         say(tuned, _stopping) + "; with the paper's rate and decay " + say(pair, _stopping),
+         say(images, _stopping)],
         ["noise lowers the top-5 accuracy of cross-entropy, p = 0.2 to 1 (Table 1)",
-         _list((plain - plain[0.0])[0.2:]), _say(tuned, _falls), _say(images, _falls)],
+         _list((plain - plain[0.0])[0.2:]), say(tuned, _falls), say(images, _falls)],
         ["(our question) does the smooth loss lead where no wrong label is learned by heart?", "not asked", NOT_RUN,
-         _say(records.runs(registry.noise_without_memorising()), _brief)],
+         say(records.runs(registry.noise_without_memorising()), _brief)],
         ["τ = 0, 0.001, 0.01, 0.1, 1, 10, 100: the smallest fail, 0.1 is best (Table 6)",
          ", ".join(f"{mean:.1f}" for mean in taus),
-         _say(records.runs(registry.figure_2_temperature("quick")), _temperatures),
-         _say(records.runs(registry.figure_2_temperature("laptop")), _temperatures)],
+         say(records.runs(registry.figure_2_temperature("quick")), _temperatures),
+         say(records.runs(registry.figure_2_temperature("laptop")), _temperatures)],
         ["at a small τ most derivatives are zero at first (Figure 2b)", "a curve", NOT_RUN,
          _shares_of_derivatives(records.folder)],
         ["a falling τ gains nothing over a fixed one", "in words",
-         _say(records.runs(registry.temperature_annealing("quick")), _annealed),
-         _say(records.runs(registry.temperature_annealing("laptop")), _annealed)],
+         say(records.runs(registry.temperature_annealing("quick")), _annealed),
+         say(records.runs(registry.temperature_annealing("laptop")), _annealed)],
         ["5, 10, 25, 50, 100 % of the images: L_{5,0.1} leads with few (Table 2)",
          f"ImageNet: {_list(pd.Series(paper_gain_by_share()).sort_index())}",
-         _say(small["quick"], lambda runs: _list(gains(runs, 'train_images', 'L_{5,0.1}'))),
-         _say(small["laptop"], lambda runs: _list(gains(runs, 'train_images')) + " (one seed, L_{5,1})")],
+         say(small["quick"], lambda runs: _list(gains(runs, 'train_images', 'L_{5,0.1}'))),
+         say(small["laptop"], lambda runs: _list(gains(runs, 'train_images')) + " (one seed, L_{5,1})")],
         *(_margin_row(records, k) for k in (1, 5)),
         ["ten crops: averaged marginals beat averaged softmax in top-5", "at least +0.2", NOT_RUN,
          _ten_crops(records.folder)],
@@ -155,7 +155,7 @@ def readme_table(folder: Path | None = None) -> pd.DataFrame:
         ["The margin hardly matters, k = 5", "true, as far as five seeds can tell", records.margins(5, "quick"),
          lambda runs: _beside(worth_of_margin(runs).mean(), _paper_margin(5))],
     ]  # fmt: skip
-    shown = [[claim, NOT_RUN if runs is None else verdict, _say(runs, number)] for claim, verdict, runs, number in rows]
+    shown = [[claim, NOT_RUN if runs is None else verdict, say(runs, number)] for claim, verdict, runs, number in rows]
     return pd.DataFrame(shown, columns=["what the paper says", "found here", "our number"])
 
 
@@ -206,8 +206,8 @@ def _claims(records: Records) -> Iterator[list]:
             yield one(f"noise_{key}", f"label noise p = 0.8, {how}:\nsmooth loss − cross-entropy", "noise", scale,
                       printed[0.8], _at(runs, 0.8))  # fmt: skip
     if (runs := records.noise("tuned")) is not None:
-        yield one("blocks", "the same within index blocks,\neach loss tuned", "noise", FEATURES, printed[0.8],
-                  _at(runs, 0.8, "index_blocks"))  # fmt: skip
+        yield one("blocks", "label noise p = 0.8 within index blocks,\neach loss tuned", "noise", FEATURES,
+                  printed[0.8], _at(runs, 0.8, "index_blocks"))  # fmt: skip
         yield one("clean", "no noise, each loss tuned:\nsmooth loss − cross-entropy", "noise", FEATURES, printed[0.0],
                   _at(runs, 0.0))  # fmt: skip
     if (runs := records.runs(registry.table_2_small_data("quick", seeds=RECORDED_SEEDS))) is not None:
@@ -231,7 +231,7 @@ def _beside(ours: float, printed: float, digits: int = 1) -> str:
     return f"{signed(ours, digits)} points (paper {signed(printed, digits)})"
 
 
-def _say(runs: pd.DataFrame | None, words: Callable[[pd.DataFrame], str]) -> str:
+def say(runs: pd.DataFrame | None, words: Callable[[pd.DataFrame], str]) -> str:
     return NOT_RUN if runs is None else words(runs)
 
 
@@ -254,7 +254,7 @@ def _falls(runs: pd.DataFrame) -> str:
     nearer = {scale: nearer_grouping(runs, scale).value_counts() for scale in ("points", "log-odds")}
     counts = ", ".join(f"{found.get('superclass', 0)} of 5 levels in {scale}" for scale, found in nearer.items())
     lists = f"superclasses {_list(table['superclass'])}; index blocks {_list(table['index_blocks'])}"
-    return f"{lists}; superclasses are nearer at {counts}"
+    return f"{lists}; superclasses are nearer to the paper than index blocks at {counts}"
 
 
 def _brief(runs: pd.DataFrame) -> str:
@@ -274,7 +274,7 @@ def _margin_row(records: Records, k: int) -> list[str]:
     cells = []
     for profile in ("quick", "laptop"):
         runs = records.margins(k, profile)
-        cells.append(_say(runs, lambda runs: interval_text(*t_interval(worth_of_margin(runs)), digits=2)))
+        cells.append(say(runs, lambda runs: interval_text(*t_interval(worth_of_margin(runs)), digits=2)))
     return [f"margin 1 against 0 in top-{k}, k = {k} (Table {7 if k == 1 else 8})",
             f"ImageNet: {signed(_paper_margin(k), 2)}", *cells]  # fmt: skip
 

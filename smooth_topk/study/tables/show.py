@@ -39,7 +39,7 @@ def show(table: pd.DataFrame) -> Styler | NotRun:
         return NotRun()
     # Styles are found by this name: tables on one page need their own, and the same table must give the same bytes.
     name = hashlib.sha256(table.to_csv().encode()).hexdigest()[:8]
-    styled = table.style.format(escape="html", precision=4).set_uuid(name)
+    styled = table.style.format(_cell).set_uuid(name)
     for axis, index in (("columns", table.columns), ("index", table.index)):
         styled = styled.format_index(typeset, axis=axis, level=list(range(index.nlevels)))
     if has_sentences(table):
@@ -87,6 +87,10 @@ def typeset(name: object) -> str:
 def typeset_losses(html: str) -> str:
     """Returns HTML with the losses that it names in the paper's notation, such as L_{5,1}, typeset."""
     return LOSS.sub(lambda found: f"<i>{found[1]}</i><sub>{found[2] or found[3]}</sub>", html)
+
+
+def _cell(value: object) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else typeset(value)
 
 
 def _is_ours(heading) -> bool:

@@ -20,7 +20,7 @@ DIRECTIONS = {"forward": 3, "backward": 4}
 
 
 def speed_table(times: pd.DataFrame, direction: str) -> pd.DataFrame:
-    """Returns Table 3 (forward) or Table 4 (backward): seconds by algorithm and number of classes n.
+    """Returns Table 3 (forward) or Table 4 (backward): milliseconds by algorithm and number of classes n.
 
     Args:
         times: columns algorithm, direction, n, seconds; several rows of one cell are one measurement repeated, and the
@@ -32,14 +32,14 @@ def speed_table(times: pd.DataFrame, direction: str) -> pd.DataFrame:
     paper, ours = paper_table(DIRECTIONS[direction]), times[times["direction"] == direction]
     sizes = sorted(set(paper["n"]) | set(ours["n"]))
     rows = {
-        ("paper, Titan Xp", name): _row(part, sizes, NOT_IN_PAPER, "{:.3f}".format)
+        ("paper, Titan Xp", name): _row(part, sizes, NOT_IN_PAPER, _paper_text)
         for name, part in paper.groupby("algorithm", sort=False)
     }
     expected = dict.fromkeys(NAMES[name] for name in paper["algorithm"])
     for name in [*expected, *(name for name in dict.fromkeys(ours["algorithm"]) if name not in expected)]:
         rows["ours", algorithm_name(name)] = _row(ours[ours["algorithm"] == name], sizes, NOT_RUN)
     table = pd.DataFrame.from_dict(rows, orient="index", columns=[f"n = {n:,}" for n in sizes])
-    table.index = pd.MultiIndex.from_tuples(table.index).rename(["seconds", "algorithm"])
+    table.index = pd.MultiIndex.from_tuples(table.index).rename(["milliseconds", "algorithm"])
     return table
 
 
@@ -63,18 +63,25 @@ def stability_table(measured: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def seconds_text(seconds: float) -> str:
-    """Returns a time with three significant digits, in seconds as the paper prints it.
+def milliseconds_text(seconds: float) -> str:
+    """Returns a time in milliseconds with three digits, and never more than three after the point.
 
     Example:
-        >>> seconds_text(0.00012345)
-        '0.000123'
+        >>> [milliseconds_text(seconds) for seconds in (8.064, 0.0269, 0.00235, 0.0000484)]
+        ['8,064', '26.9', '2.35', '0.048']
     """
-    return f"{seconds:.3g}" if seconds >= 1e-4 else f"{seconds:.2e}"
+    milliseconds = 1000 * seconds
+    digits = next((digits for digits, least in enumerate((100, 10, 1)) if milliseconds >= least), 3)
+    return f"{milliseconds:,.{digits}f}"
+
+
+def _paper_text(seconds: float) -> str:
+    """The paper prints seconds with three digits after the point: whole milliseconds."""
+    return f"{1000 * seconds:,.0f}"
 
 
 def _row(
-    part: pd.DataFrame, sizes: Iterable[int], absent: str, text: Callable[[float], str] = seconds_text
+    part: pd.DataFrame, sizes: Iterable[int], absent: str, text: Callable[[float], str] = milliseconds_text
 ) -> list[str]:
     medians = part.groupby("n")["seconds"].median()
     return [text(medians[n]) if n in medians else absent for n in sizes]

@@ -2,13 +2,14 @@
 
 import pandas as pd
 
+from smooth_topk.study.experiments.names import network_name
 from smooth_topk.study.tables.cells import NOT_RUN
 from smooth_topk.study.tables.names import algorithm_name
-from smooth_topk.study.tables.speed import seconds_text
+from smooth_topk.study.tables.speed import milliseconds_text
 
 
 def cost_table(times: pd.DataFrame) -> pd.DataFrame:
-    """Returns time and its ratio to cross-entropy by algorithm: `0.0021 s (1.9x)`.
+    """Returns time and its ratio to cross-entropy by algorithm: `2.10 ms (1.9x)`.
 
     Args:
         times: columns algorithm, n, threads, tau, seconds, ratio; may have loss_error and gradient_error, whose largest
@@ -17,14 +18,15 @@ def cost_table(times: pd.DataFrame) -> pd.DataFrame:
     if times.empty:
         return _not_recorded("algorithm")
     times = times.assign(
-        cell=[f"{seconds_text(s)} s ({ratio_text(r)})" for s, r in zip(times.seconds, times.ratio, strict=True)]
+        cell=[f"{milliseconds_text(s)} ms ({ratio_text(r)})" for s, r in zip(times.seconds, times.ratio, strict=True)]
     )
     index = [name for name in ("threads", "tau", "algorithm") if name in times]
     order = times[index].drop_duplicates()
     cells = times.pivot_table(index=index, columns="n", values="cell", aggfunc="first").reindex(
         pd.MultiIndex.from_frame(order)
     )
-    cells.columns = [f"n = {value:,}" for value in cells.columns]
+    batches = times.groupby("n")["batch"].first() if "batch" in times and times["batch"].nunique() > 1 else {}
+    cells.columns = [f"n = {n:,}" + (f", batch {batches[n]}" if n in batches else "") for n in cells.columns]
     for error, title in (("loss_error", "error of the loss"), ("gradient_error", "error of the gradient")):
         if error in times:
             worst = times.groupby(index)[error].max().reindex(cells.index)
@@ -79,7 +81,7 @@ def exponent_table(exponents: pd.DataFrame) -> pd.DataFrame:
 
 
 def training_step_table(steps: pd.DataFrame) -> pd.DataFrame:
-    """Returns seconds per training step with both losses, their ratio, and the loss's own share.
+    """Returns milliseconds per training step with both losses, their ratio, and the loss's own share.
 
     Args:
         steps: columns model, loss, batch, pixels, seconds, ratio, extra.
@@ -90,9 +92,9 @@ def training_step_table(steps: pd.DataFrame) -> pd.DataFrame:
     for model, part in steps.groupby("model", sort=False):
         by_loss = part.set_index("loss")
         first = part.iloc[0]
-        rows[f"{model}, {first.batch} images of {first.pixels} x {first.pixels}"] = {
-            "cross-entropy": f"{by_loss.seconds['cross_entropy']:.4g} s",
-            "smooth loss": f"{by_loss.seconds['smooth']:.4g} s",
+        rows[f"{network_name(str(model))}, {first.batch} images of {first.pixels} x {first.pixels}"] = {
+            "cross-entropy": f"{milliseconds_text(by_loss.seconds['cross_entropy'])} ms",
+            "smooth loss": f"{milliseconds_text(by_loss.seconds['smooth'])} ms",
             "ratio of the steps": f"{by_loss.ratio['smooth']:.3f}",
             "the loss alone adds": f"{100 * by_loss.extra['smooth']:.2f} %",
         }

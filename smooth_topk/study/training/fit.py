@@ -44,6 +44,8 @@ def fit(
 ) -> dict:
     """Trains one run to its end, records it, and returns the record.
 
+    Whatever is raised, the same call goes on where this one stopped.
+
     Args:
         results_folder: where runs.csv and epochs.csv are.
         runs_folder: where the checkpoints are, in a folder named after the run; removed when the run is recorded.
@@ -59,8 +61,10 @@ def fit(
         has no results and is not tried again.
 
     Raises:
-        OSError: a folder cannot be written to; LockHeldError; OutOfMemoryError; KeyboardInterrupt after Ctrl-C or
-        SIGTERM. Whatever was raised, the same call goes on where this one stopped.
+        OSError: a folder cannot be written to.
+        LockHeldError: another process trains this very run, and `wait` is false.
+        OutOfMemoryError: the run does not fit into the memory of the device.
+        KeyboardInterrupt: after Ctrl-C or SIGTERM.
     """
     config = config.canonical()
     results_folder, runs_folder = Path(results_folder), Path(runs_folder)

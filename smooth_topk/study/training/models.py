@@ -54,7 +54,7 @@ class DenseNet(nn.Module):
     Args:
         growth: the channels that every layer adds.
         num_classes: the number of scores per image.
-        depth: layers with weights; 40 gives 12 plain or 6 bottleneck layers a block.
+        depth: layers with weights; 40 gives 12 plain or 6 bottleneck layers per block.
         bottleneck: the BC variant: 1 x 1 convolutions to 4 x growth channels, transitions that halve the channels.
     """
 

@@ -23,7 +23,8 @@ def learning_rate_at(config: RunConfig, epoch: int, batch: int, batches: int) ->
     cycles goes through it again, with a tenth of the rates.
 
     Args:
-        epoch, batch: the position, both counted from 0.
+        epoch: counted from 0.
+        batch: the position within the epoch, counted from 0.
         batches: the number of batches in an epoch.
 
     Example:

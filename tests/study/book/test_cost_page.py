@@ -42,6 +42,7 @@ def test_the_costs_come_with_their_assumption_and_their_total():
     text = cost_page.costs()
     hours = [int(line.split("|")[-2].replace(",", "")) for line in text.splitlines()[2:] if line.startswith("|")]
     assert sum(hours[:-1]) == pytest.approx(hours[-1], abs=len(hours))  # each is rounded
+    assert "| CIFAR-100 images | DenseNet 40-40 with bottlenecks |" in text
     assert "Titan Xp" in text
     assert "not measured here" in text
 
@@ -61,13 +62,14 @@ def test_the_recorded_faults_are_many_and_nothing_was_lost_and_the_page_says_so(
     assert f"{count} faults in {rows['minutes'][0]:.0f} minutes (seed {rows['seed'][0]})" in text
     assert f"of which {count} ended with" in text
     assert "; 0 recorded rows were lost." in text
+    assert not re.search(r"\b[Nn]one\b", text)
 
 
 def test_the_night_is_said_with_the_hours_of_its_runs():
     text = cost_page.night()
     runs = [run for part in selected_runs("paper", ["one_night"]).values() for run in part]
     hours = sum(expected_seconds(run, "gpu") for run in runs) / 3600
-    assert f"that is {hours:.0f} hours on one Titan Xp" in text
+    assert f"that is about {hours:.0f} hours on one Titan Xp" in text
     assert f"{hours / cost_page.NIGHT_HOURS:.0f} times as fast" in text
     page = (ROOT / "book" / "gpu_server.md").read_text(encoding="utf-8")
     assert "--profile paper --trainings one_night" in page

@@ -23,6 +23,8 @@ from smooth_topk.study.tables.show import show
         "0.12 s",
         "2.1 ×",
         "+3.7 points",
+        "−0.2 (−0.7 to +0.2)",
+        "2.10 ms (1.9x)",
     ],
 )
 def test_a_number_is_known_in_every_form_the_book_writes_it(text):
@@ -30,7 +32,7 @@ def test_a_number_is_known_in_every_form_the_book_writes_it(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "CE", "CIFAR-100", "2 seeds", "5 of 6", "n = 5", "2026-11-17", "not run", "1 to 3"]
+    "text", ["", "CE", "CIFAR-100", "2 seeds", "5 of 6", "n = 5", "2026-11-17", "not run", "1 to 3", "2.13.0"]
 )
 def test_words_are_no_numbers(text):
     assert not NUMBER.fullmatch(text)
@@ -45,6 +47,25 @@ def test_a_column_of_numbers_is_marked_with_its_heading():
         {"top-5": ["75.2 (0.3)", "not run"], "network": ["ResNet-18", "DenseNet 40"]}, index=["a", "b"]
     )
     assert marked(show(table).to_html()) == [("th", "top-5"), ("td", "75.2 (0.3)")]
+
+
+def test_a_column_of_words_and_numbers_stands_left_as_a_whole():
+    table = pd.DataFrame({"found": ["3", "not installed"], "seeds": [5, 5]}, index=["ray", "torch"])
+    assert marked(table.to_html()) == [("th", "seeds"), ("td", "5"), ("td", "5")]
+
+
+def test_the_names_of_an_index_stand_in_the_line_of_the_columns():
+    index = pd.MultiIndex.from_tuples([("CE", 0.2), ("CE", 0.4)], names=["loss", "p"])
+    table = pd.DataFrame({"top-1": [1.0, 2.0], "top-5": [3.0, 4.0]}, index=index)
+    for html in (table.to_html(), show(table).to_html()):
+        heading, *body = re.findall(r"<tr.*?</tr>", with_cells_marked(html), re.DOTALL)
+        assert re.findall(r"<th[^>]*>([^<]*)</th>", heading) == ["loss", "p", "top-1", "top-5"]
+        assert len(body) == 2
+
+
+def test_a_common_name_of_the_columns_keeps_its_place():
+    table = pd.DataFrame([[1.0, 2.0]], index=pd.Index(["CE"], name="loss"), columns=pd.Index([0.2, 0.4], name="p"))
+    assert with_cells_marked(table.to_html()).count("<tr") == 3
 
 
 def test_headings_over_several_columns_are_left_alone_and_those_below_them_are_marked():

@@ -236,8 +236,7 @@ def test_every_recorded_run_is_found_again_by_its_experiment():
                       registry.table_7_margin_top1, registry.table_8_margin_top5)
         for run in table("quick", seeds=range(5))
     ]  # fmt: skip
-    more = [*registry.margin_against_decay(seeds=range(5)), *registry.k_and_tau(seeds=range(3))]
-    more += registry.family_comparison(seeds=range(5))
+    more = [*registry.margin_against_decay(seeds=range(5)), *registry.family_comparison(size_seeds=range(5))]
     found = {run.run_id for run in [*known, *with_more_seeds, *more]}
     assert recorded - found <= {"45e73a706b7b"}
 

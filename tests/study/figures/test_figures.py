@@ -113,7 +113,9 @@ def test_the_stability_figure_shows_both_errors_of_one_precision():
     assert line(left, "pivot").get_ydata().tolist() == [1e-7]
     assert line(right, "pivot").get_ydata().tolist() == [2e-7]
     assert [drawn.get_marker() for drawn in left.lines].count("x") == 1
-    assert len(left.get_legend().get_texts()) == 2
+    (legend,) = left.get_figure().legends
+    assert len(legend.get_texts()) == 2
+    assert left.get_legend() is right.get_legend() is None
 
 
 def test_the_speed_figure_draws_medians_and_ratios_on_log_scales():

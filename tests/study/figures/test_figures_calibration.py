@@ -51,7 +51,7 @@ def test_the_table_counts_verdicts_per_loss_and_setting_and_pools_k_and_tau(meas
         ("smooth top-k, L_{k,τ}", "margin = 0"),
     ]
     hard = table.loc[("hard top-k hinge", "margin = 1")]
-    assert hard[["distributions", "right", "tie", "wrong"]].tolist() == [2, 1, 1, 0]
+    assert hard[["problems", "right", "tie", "wrong"]].tolist() == [2, 1, 1, 0]
     assert hard["starts right"] == pytest.approx(0.25)
     assert hard["known"] == "no"
     assert table.loc[("smooth top-k, L_{k,τ}", "margin = 1"), "starts right"] == pytest.approx(0.8)

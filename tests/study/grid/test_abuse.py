@@ -124,6 +124,26 @@ def test_a_driver_can_be_stopped_by_ctrl_c_also_in_the_background(tmp_path, monk
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_who_stops_the_abuse_finds_nothing_left_behind(tmp_path, monkeypatch, capsys, number):
+    def stopped(self, _):
+        self.drivers = [psutil.Popen(["sleep", "60"])]
+        started.append(self.drivers[0])
+        signal.raise_signal(number)
+
+    started, handlers = [], {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
+    monkeypatch.setattr(abuse.tempfile, "mkdtemp", lambda prefix: (tmp_path / prefix).mkdir() or tmp_path / prefix)
+    monkeypatch.setattr(abuse.Abuse, "run", stopped)
+    try:
+        assert abuse.main(["--output", str(tmp_path)]) == 130
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+    assert not started[0].is_running()
+    assert list(tmp_path.iterdir()) == []
+    assert "nothing was recorded" in capsys.readouterr().out
+
+
 def test_the_table_counts_faults_by_kind_and_the_page_shows_it(tmp_path):
     faults = [
         abuse.Fault("kill", "went on", True),

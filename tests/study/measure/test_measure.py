@@ -241,13 +241,15 @@ def test_the_tables_of_costs_show_ratios_and_say_what_was_not_run():
         [
             ("cross_entropy", 100, 1.0, 1.0, float("nan")),
             ("pivot", 100, 12.0, 12.0, 3e-8),
-            ("pivot", 1000, 2.5, 2.5, 5e-8),
+            ("pivot", 1000, 0.0025, 2.5, 5e-8),
         ],
         columns=["algorithm", "n", "seconds", "ratio", "gradient_error"],
     ).assign(threads=2, tau=1.0)
     table = tables.cost_table(times)
-    assert table.loc[(2, 1.0, "pivot")].tolist() == ["12 s (12x)", "2.5 s (2.5x)", "5e-08"]
+    assert table.loc[(2, 1.0, "pivot")].tolist() == ["12,000 ms (12x)", "2.50 ms (2.5x)", "5e-08"]
     assert table.loc[(2, 1.0, "cross-entropy"), "n = 1,000"] == "not run"
+    batches = tables.cost_table(times.assign(batch=[256, 256, 32]))
+    assert batches.columns.tolist()[:2] == ["n = 100, batch 256", "n = 1,000, batch 32"]
 
 
 def test_the_table_of_memory_names_the_batch():
@@ -270,7 +272,7 @@ def test_the_table_of_exponents_names_their_range():
 
 def test_the_table_of_training_steps_has_one_row_a_network():
     table = tables.training_step_table(measure_training_step(TINY))
-    assert table.index.tolist() == ["small, 128 images of 32 x 32"]
+    assert table.index.tolist() == ["small network, 128 images of 32 x 32"]
     assert table["the loss alone adds"].iloc[0].endswith(" %")
 
 

@@ -35,7 +35,7 @@ def test_where_nothing_is_recorded_the_columns_of_results_are_there(tmp_path):
 def test_the_origin_counts_runs_and_names_machine_and_day(tmp_path):
     record(tmp_path, GRID[0])
     text = evidence.origin(evidence.recorded_runs(GRID, tmp_path), GRID)
-    assert text.startswith("1 of 2 runs recorded: synthetic, small, 8 epochs;")
+    assert text.startswith("1 of 2 runs recorded: drawn patterns, small network, 8 epochs;")
     assert text.endswith("a processor, 2 cores, torch 2.13, 2026-11-16.")
     assert evidence.origin(pd.DataFrame({"run_id": []}), GRID) == "0 of 2 runs recorded: not run."
 

@@ -123,8 +123,8 @@ def test_the_best_epoch_counts_where_epochs_record_the_metric(trained):
 def test_every_k_is_held_against_the_others_by_its_own_metric(trained):
     table = family.k_against_metric_table(trained)
     assert table.index.tolist()[:3] == [(1, "1"), (3, NOT_RUN), (5, "0.1")]
-    assert table.loc[(1, "1"), "by its own metric"] == "not best: −2.0 (−2.0 to −2.0) to k = 5"
-    assert table.loc[(5, "0.1"), "by its own metric"] == "best: +4.0 (+4.0 to +4.0) to k = 1"
+    assert table.loc[(1, "1"), "by its own metric"] == "not best: −2.0 (−2.0 to −2.0) against k = 5"
+    assert table.loc[(5, "0.1"), "by its own metric"] == "best: +4.0 (+4.0 to +4.0) against k = 1"
     assert table.loc[(5, "0.1"), "top-5 (%)"] == "75.00 (0.00)"
 
 

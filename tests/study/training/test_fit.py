@@ -243,6 +243,23 @@ def test_marginals_that_are_all_one_in_float32_do_not_tie():
     assert found["ten_crop_marginals_top5"] == 1.0
 
 
+class TwoViews(torch.nn.Module):
+    """Sees the classes 0 and 1 in the first five of ten crops, and the classes 1 and 2 in the others."""
+
+    def __init__(self):
+        super().__init__()
+        self.scores = torch.nn.Parameter(torch.tensor([[10.0, 9.0, 0.0], [0.0, 9.0, 10.0]]))
+
+    def forward(self, images):
+        return self.scores[torch.arange(len(images)) % 10 // 5]
+
+
+def test_averaged_marginals_prefer_the_class_that_every_crop_has_among_its_first_two():
+    found = evaluate(TwoViews(), [(torch.zeros(2, 10, 3, 4, 4), torch.tensor([1, 1]))], k=2)
+    assert found["ten_crop_marginals_top1"] == 1.0
+    assert found["ten_crop_softmax_top1"] == found["top1"] == 0.0
+
+
 def test_an_evaluation_without_an_image_says_so():
     with pytest.raises(ValueError, match="There is no image to evaluate"):
         evaluate(FixedScores(gap=1.0), [])

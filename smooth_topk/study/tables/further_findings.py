@@ -1,0 +1,125 @@
+"""What the runs that the paper does not have found: one row per question of ours, for chapter 14 and the results page.
+
+The numbers are read from book/results, as in findings.py. Chapters say in words what they mean.
+"""
+
+from pathlib import Path
+
+import pandas as pd
+
+from smooth_topk.study.experiments import registry
+from smooth_topk.study.records import evidence
+from smooth_topk.study.tables.accuracy import with_best_validation
+from smooth_topk.study.tables.cells import of_grouping
+from smooth_topk.study.tables.differences import differences_by_seed, interval_text, intervals, t_interval
+from smooth_topk.study.tables.family import family_differences
+from smooth_topk.study.tables.findings import LAST, RECORDED_SEEDS, Records, annealed, by_temperature, say
+
+
+def further_table(folder: Path | None = None) -> pd.DataFrame:
+    """Returns our questions, the numbers that answer them and the chapter; "not run" where runs are missing.
+
+    Accuracies are top-5 on test images in percent, differences in points with 95 % intervals over seeds.
+    """
+    records = Records(folder)
+    small_tau = records.runs(registry.small_temperatures_on_images())
+    rows = [
+        ["τ = 0.01 on images: does a rate of 0.1 in place of 1.6 help, do 72 epochs in place of 24?", 8,
+         say(small_tau, lambda runs: _causes(runs, records))],
+        ["τ = 0.001 on images: does the authors' switch to the hard loss help?", 8,
+         say(small_tau, lambda runs: _switch(runs, records))],
+        ["a trained network, fine-tuned: is a falling τ better than τ = 1?", 8, "; ".join(
+            f"{name} " + say(records.runs(registry.annealing_of_a_trained_network(profile)), _fine_tuned)
+            for name, profile in (("features", "quick"), ("images", "laptop")))],
+        ["noisy validation labels, p = 0.8: smooth loss − cross-entropy", 9,
+         say(records.runs(registry.noisy_validation()), _with_noisy_validation)],
+        ["images, 64 per class, fitted: smooth loss − cross-entropy", 10,
+         say(records.runs((*registry.small_data_on_images(), *registry.decays_of_cross_entropy_on_images())),
+             _fitted_images)],
+        ["twice the margin with half the decay, beside margin 1", 12,
+         say(records.runs(registry.margin_against_decay(RECORDED_SEEDS)), lambda runs: _exchange(runs, records))],
+        ["thirteen losses at p = 0.8: the largest lead over cross-entropy", 15,
+         say(records.runs(registry.family_comparison()), _family)],
+        ["1,000 constructed classes: smooth loss − cross-entropy", 15,
+         say(records.runs(registry.many_classes()), _many)],
+    ]  # fmt: skip
+    table = pd.DataFrame(rows, columns=["our question", "chapter", "what was found"])
+    return table[["our question", "what was found", "chapter"]].set_index("our question")
+
+
+def small_temperature(runs: pd.DataFrame, tau: float, **fields: object) -> float:
+    """Top-5 after the last epoch of the runs with this temperature, 0 for the hard loss, and these fields, in percent.
+
+    Example of fields: learning_rate=0.1, loss="switched_topk".
+    """
+    chosen = runs["tau"].where(runs["loss"] != "hard", 0.0) == tau
+    for name, value in fields.items():
+        chosen &= runs[name] == value
+    return 100 * runs[chosen][LAST].mean()
+
+
+def _causes(runs: pd.DataFrame, records: Records) -> str:
+    before = _figure_2(records, 0.01)
+    rate = small_temperature(runs, 0.01, epochs=24, loss="smooth")
+    epochs = small_temperature(runs, 0.01, epochs=72)
+    return f"neither {before}, the rate {rate:.1f}, the epochs {epochs:.1f}"
+
+
+def _switch(runs: pd.DataFrame, records: Records) -> str:
+    before = _figure_2(records, 0.001)
+    with_switch = [small_temperature(runs, 0.001, loss="switched_topk", learning_rate=rate) for rate in (1.6, 0.1)]
+    without = small_temperature(runs, 0.001, loss="smooth")
+    return (
+        f"rate 1.6: {before} without the switch, {with_switch[0]:.1f} with it; "
+        f"rate 0.1: {without:.1f} and {with_switch[1]:.1f}"
+    )
+
+
+def _figure_2(records: Records, tau: float) -> str:
+    runs = records.runs(registry.figure_2_temperature("laptop"))
+    return say(runs, lambda runs: f"{by_temperature(runs)[tau]:.1f}")
+
+
+def _fine_tuned(runs: pd.DataFrame) -> str:
+    return "{:.1f} against {:.1f}".format(*annealed(runs))
+
+
+def _with_noisy_validation(runs: pd.DataFrame) -> str:
+    found = differences_by_seed(of_grouping(runs, "superclass"))
+    return interval_text(*t_interval(found[found["noise_level"] == 0.8]["difference"]))
+
+
+def _fitted_images(runs: pd.DataFrame) -> str:
+    plain = runs["loss"] == "cross_entropy"
+    words = []
+    for decay, part in runs[plain].groupby("weight_decay"):
+        against = differences_by_seed(pd.concat([runs[~plain], part]), by="train_images")
+        words.append(f"cross-entropy with decay {decay:g}: {_by_loss(against)}")
+    return "; ".join(words)
+
+
+def _exchange(runs: pd.DataFrame, records: Records) -> str:
+    words = []
+    for k, part in runs.groupby("k"):
+        scored = with_best_validation(part, evidence.epochs_of(part, records.folder), f"top{k}")
+        by_seed = 100 * scored.pivot(index="seed", columns="margin", values="best_validation")
+        words.append(f"k = {k}: {interval_text(*t_interval(by_seed[2.0] - by_seed[1.0]))}")
+    return "; ".join(words)
+
+
+def _family(runs: pd.DataFrame) -> str:
+    found = family_differences(runs[runs["noise_level"] == 0.8])
+    best = found.loc[found.groupby("setting", sort=False)["mean"].idxmax()]
+    return "; ".join(
+        f"{setting.removeprefix('p = 0.8, ')}: {loss} {interval_text(*ends)}"
+        for setting, loss, *ends, _ in best.itertuples(index=False)
+    )
+
+
+def _many(runs: pd.DataFrame) -> str:
+    return _by_loss(differences_by_seed(runs[runs["num_classes"] == 1000], by="num_classes"))
+
+
+def _by_loss(differences: pd.DataFrame) -> str:
+    found = intervals(differences, ["loss"])
+    return "; ".join(f"{loss} {interval_text(*ends)}" for loss, *ends, _ in found.itertuples(index=False))
