@@ -43,7 +43,7 @@ def composed_gradient(scores: Tensor, labels: Tensor, k: int, tau: float, margin
     """Derivatives of `composed_losses` (N, C), themselves differentiable; in blocks of rows, to bound the memory."""
     pieces = []
     for part, part_labels in blocks(k, scores, labels):
-        losses, pull_back = torch.func.vjp(lambda x, y=part_labels: composed_losses(x, y, k, tau, margin), part)
+        losses, pull_back = torch.func.vjp(lambda x, y=part_labels: composed_losses(x, y, k, tau, margin), part)[:2]
         pieces.append(pull_back(torch.ones_like(losses))[0])
     return torch.cat(pieces)
 

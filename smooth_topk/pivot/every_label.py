@@ -160,6 +160,6 @@ class _LossesOfEveryLabel(torch.autograd.Function):
         (scores,) = ctx.saved_tensors
         pieces = []
         for part, part_grad in blocks(ctx.settings[0], scores, grad):
-            _, pull_back = torch.func.vjp(lambda rows: composed_losses_of_every_label(rows, *ctx.settings), part)
+            _, pull_back = torch.func.vjp(lambda rows: composed_losses_of_every_label(rows, *ctx.settings), part)[:2]
             pieces.append(pull_back(part_grad)[0])
         return torch.cat(pieces), None, None, None

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from typing import overload
 
 import torch
 from torch import Tensor
@@ -9,6 +10,10 @@ from torch import Tensor
 LARGE = 700.0  # exp(700) is still a number in float64
 
 
+@overload
+def exponent_scale(k: int, tau: float, largest: float = ...) -> float: ...
+@overload
+def exponent_scale(k: int, tau: Tensor, largest: float = ...) -> Tensor: ...
 def exponent_scale(k: int, tau: float | Tensor, largest: float = sys.float_info.max) -> float | Tensor:
     """1 / (kτ), but never infinite: infinity times a difference of zero, a tie, is not a number."""
     scale = 1 / (k * tau)

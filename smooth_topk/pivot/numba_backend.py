@@ -142,6 +142,7 @@ def _template(dtype: torch.dtype, classes: int, settings: Settings) -> tuple[Ker
     kernels = _kernels(dtype, settings.k)
     assert kernels is not None
     k, tau, margin, ignore_index, reduction, *_ = settings
+    assert not isinstance(tau, Tensor)
     task = kernels.task(
         wrong_row=-1,
         classes=classes,
@@ -159,4 +160,6 @@ def _template(dtype: torch.dtype, classes: int, settings: Settings) -> tuple[Ker
 @cache
 def _kernels(dtype: torch.dtype, k: int) -> Kernels | None:
     working = working_dtype(dtype, k)
-    return working and load_kernels("numba_kernels", torch.promote_types(dtype, torch.float32), working)
+    if working is None:
+        return None
+    return load_kernels("numba_kernels", torch.promote_types(dtype, torch.float32), working)

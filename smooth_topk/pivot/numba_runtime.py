@@ -63,7 +63,7 @@ def _load(module: str, dtypes: tuple[torch.dtype, ...]) -> Kernels:
     import numpy as np
     from numba import config
 
-    if config.DISABLE_JIT:
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]
         raise RuntimeError("NUMBA_DISABLE_JIT is set.")
     kernels = import_module(f".{module}", __package__)
     numpy_dtypes = [getattr(np, str(dtype).removeprefix("torch.")) for dtype in dtypes]

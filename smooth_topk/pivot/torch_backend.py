@@ -26,7 +26,7 @@ class RowState(NamedTuple):
 
     kth_score: Tensor  # (N, 1) s_[k], the pivot: the k-th largest score of the other classes
     tail: Tensor  # (k, N) the derivative of a tail class is u times a polynomial in u: its coefficients
-    index: Tensor  # (N, k + 1) the classes of the head, and the label
+    columns: Tensor  # (N, k + 1) the classes of the head, and the label
     head: Tensor  # (k + 1, N) their derivatives
 
 

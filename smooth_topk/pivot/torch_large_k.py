@@ -30,6 +30,7 @@ other classes are finite, loss and derivatives are zero.
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -49,7 +50,7 @@ class RowState(NamedTuple):
     kth_score: Tensor  # (N, 1) s_[k], the pivot
     shift: Tensor  # (N, 1) (s_[k] - b) / (kτ), from the pivot to the balance
     tail: Tensor  # (k, N) the derivative of a tail class is a polynomial in v: its coefficients
-    index: Tensor  # (N, 2k) the 2k - 1 largest classes beside the label, or all; the head is among them; then the label
+    columns: Tensor  # (N, 2k) the 2k - 1 largest classes beside the label, or all, with the head; then the label
     largest: Tensor  # (2k, N) their derivatives
 
 
@@ -70,7 +71,8 @@ def forward(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -
 def backward(scores: Tensor, state: tuple[Tensor, ...], grad_loss: Tensor, k: int, tau: float) -> Tensor:
     """Derivatives by the scores, (N, C)."""
     scores = widened(scores)
-    return (backward_operator if torch.compiler.is_compiling() else _backward)(scores, *state, grad_loss, k, tau)
+    compute: Callable[..., Tensor] = backward_operator if torch.compiler.is_compiling() else _backward
+    return compute(scores, *state, grad_loss, k, tau)
 
 
 def _forward(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -> State:

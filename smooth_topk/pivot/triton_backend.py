@@ -8,6 +8,7 @@ does not enter. A label outside [0, C) makes the loss and the gradient of its ro
 
 import contextlib
 import os
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -53,7 +54,7 @@ def forward(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -
 
 def backward(scores: Tensor, state: tuple[Tensor, ...], grad_loss: Tensor, k: int, tau: float) -> Tensor:
     """Derivatives (N, C) in the scores' dtype, from the state of `forward` and the derivatives of the losses, (N,)."""
-    launch = backward_operator if torch.compiler.is_compiling() else _launch_backward
+    launch: Callable[..., Tensor] = backward_operator if torch.compiler.is_compiling() else _launch_backward
     return launch(scores, *state, grad_loss, k, tau)
 
 

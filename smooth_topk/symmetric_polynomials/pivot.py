@@ -48,7 +48,7 @@ def marginals(scores: Tensor, k: int, scale: float = 1.0) -> Tensor:
         finite = part.detach().amax(1, keepdim=True) < torch.inf  # false for NaN
         x = scaled(part.double() - smallest_finite(part.detach().topk(k).values), scale)
         x = x * torch.where(finite, 1.0, torch.nan)
-        log_sigma_k, pull_back = torch.func.vjp(lambda rows: log_scaled_sigmas(rows, k)[0][-1], x)
+        log_sigma_k, pull_back = torch.func.vjp(lambda rows: log_scaled_sigmas(rows, k)[0][-1], x)[:2]
         pieces.append(pull_back(torch.ones_like(log_sigma_k))[0])
     return torch.cat(pieces).to(scores.dtype)
 

@@ -76,6 +76,9 @@ def _marked_table(table: str) -> str:
 def with_one_heading(table: str) -> str:
     """Returns a table whose index has its names in the line of the columns; pandas gives them a line of their own.
 
+    What pandas writes above the last of these names becomes the caption of the table, such as the number of seeds; but
+    above columns of numbers it is their name, and stays.
+
     Example:
         >>> with_one_heading("<tr><th></th><th>top-5</th></tr><tr><th>p</th><th></th></tr><tr><td>0</td></tr>")
         '<tr><th>p</th><th>top-5</th></tr><tr><td>0</td></tr>'
@@ -85,10 +88,19 @@ def with_one_heading(table: str) -> str:
         return table
     above, below = headings[-2:]
     columns, names = list(CELL.finditer(above[0])), list(CELL.finditer(below[0]))
-    if len(columns) != len(names) or any(text(one) and text(two) for one, two in zip(columns, names, strict=True)):
-        return table  # the columns have a common name too
-    cells = iter([column if text(column) else name for column, name in zip(columns, names, strict=True)])
-    return table[: above.start()] + CELL.sub(lambda _: next(cells)[0], above[0]) + table[below.end() :]
+    named = [place for place, name in enumerate(names) if text(name)]
+    if len(columns) != len(names) or not named or any(text(columns[place]) for place in named[:-1]):
+        return table
+    last = named[-1]
+    numbers = all(NUMBER.fullmatch(text(column)) for column in columns[last + 1 :])
+    if text(columns[last]) and (numbers or len(headings) > 2):
+        return table
+    cells = iter([name if text(name) else column for column, name in zip(columns, names, strict=True)])
+    heading = CELL.sub(lambda _: next(cells)[0], above[0])
+    opening = re.match(r"\s*<table\b[^>]*>", table)
+    about = f"<caption>{columns[last]['content']}</caption>" if opening and text(columns[last]) else ""
+    start = opening.end() if opening else 0
+    return table[:start] + about + table[start : above.start()] + heading + table[below.end() :]
 
 
 def _spans_columns(row: list[re.Match]) -> bool:

@@ -77,6 +77,17 @@ def count_text(counts: Sequence[int]) -> str:
     return "1 seed" if low == 1 else f"{low} seeds"
 
 
+def decay_text(decay: float) -> str:
+    """Returns a weight decay in powers of ten, whatever its size, so that decays can be compared at a glance.
+
+    Example:
+        >>> decay_text(0.00025), decay_text(6.25e-05)
+        ('2.5e-4', '6.25e-5')
+    """
+    mantissa, exponent = f"{decay:.6e}".split("e")
+    return f"{float(mantissa):g}e{int(exponent)}" if decay else "0"
+
+
 def _mean(values: pd.Series) -> str:
     return f"{values.iloc[0]:.2f}" if len(values) == 1 else f"{values.mean():.2f} ({values.std(ddof=1):.2f})"
 

@@ -12,6 +12,7 @@ from smooth_topk.study.tables.cells import (
     NOT_IN_PAPER,
     NOT_RUN,
     count_text,
+    decay_text,
     finished,
     loss_names,
     mean_and_std,
@@ -110,7 +111,7 @@ def loss_table(runs: pd.DataFrame, metrics: dict[str, str]) -> pd.DataFrame:
     """
     keys = [loss_names(runs), runs["learning_rate"], runs["weight_decay"]]
     rows = {
-        (name, f"{rate:g}", f"{decay:g}"): {title: mean_and_std(part, metric) for metric, title in metrics.items()}
+        (name, f"{rate:g}", decay_text(decay)): {title: mean_and_std(part, metric) for metric, title in metrics.items()}
         for (name, rate, decay), part in runs.groupby(keys, sort=False)
     } or {("all", "all", "all"): dict.fromkeys(metrics.values(), NOT_RUN)}
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis(seeds_text(runs), axis=1)
@@ -156,7 +157,7 @@ def search_table(runs: pd.DataFrame, *, metric: str = "validation_top5") -> pd.D
         for label, pair in chosen.items():
             if pair in by_pair.index:
                 cells = {f"p = {level:g}": f"{value:.1f}" for level, value in by_pair.loc[pair].items()}
-                rows[name, label] = {"rate": f"{pair[0]:g}", "decay": f"{pair[1]:g}"} | cells
+                rows[name, label] = {"rate": f"{pair[0]:g}", "decay": decay_text(pair[1])} | cells
     if not rows:
         rows = {("all", "all"): {"rate": NOT_RUN, "decay": NOT_RUN}}
     table = pd.DataFrame.from_dict(rows, orient="index")

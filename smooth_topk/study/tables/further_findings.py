@@ -10,7 +10,7 @@ import pandas as pd
 from smooth_topk.study.experiments import registry
 from smooth_topk.study.records import evidence
 from smooth_topk.study.tables.accuracy import with_best_validation
-from smooth_topk.study.tables.cells import of_grouping
+from smooth_topk.study.tables.cells import decay_text, of_grouping
 from smooth_topk.study.tables.differences import differences_by_seed, interval_text, intervals, t_interval
 from smooth_topk.study.tables.family import family_differences
 from smooth_topk.study.tables.findings import LAST, RECORDED_SEEDS, Records, annealed, by_temperature, say
@@ -94,7 +94,7 @@ def _fitted_images(runs: pd.DataFrame) -> str:
     words = []
     for decay, part in runs[plain].groupby("weight_decay"):
         against = differences_by_seed(pd.concat([runs[~plain], part]), by="train_images")
-        words.append(f"cross-entropy with decay {decay:g}: {_by_loss(against)}")
+        words.append(f"cross-entropy with decay {decay_text(decay)}: {_by_loss(against)}")
     return "; ".join(words)
 
 

@@ -6,9 +6,14 @@ import pandas as pd
 
 from smooth_topk.study.experiments.names import data_name, network_name
 from smooth_topk.study.experiments.run_config import RunConfig
-from smooth_topk.study.tables.cells import NOT_RUN
+from smooth_topk.study.tables.cells import NOT_RUN, decay_text
 
-COLUMNS = {"learning_rate": "rate", "weight_decay": "weight decay", "batch_size": "batch", "epochs": "epochs"}
+COLUMNS = {
+    "learning_rate": ("rate", "{:g}".format),
+    "weight_decay": ("weight decay", decay_text),
+    "batch_size": ("batch", "{:g}".format),
+    "epochs": ("epochs", "{:g}".format),
+}
 
 
 def settings_table(experiments: Mapping[str, Sequence[RunConfig]]) -> pd.DataFrame:
@@ -20,11 +25,11 @@ def settings_table(experiments: Mapping[str, Sequence[RunConfig]]) -> pd.DataFra
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for name, runs in experiments.items():
         for run in runs:
-            values = {heading: f"{getattr(run, field):g}" for field, heading in COLUMNS.items()}
+            values = {heading: written(getattr(run, field)) for field, (heading, written) in COLUMNS.items()}
             rows.setdefault(
                 (name, run.loss_name), {"data": data_name(run.dataset), "network": network_name(run.model)} | values
             )
-    rows = rows or {("all", "all"): dict.fromkeys(COLUMNS.values(), NOT_RUN)}
+    rows = rows or {("all", "all"): dict.fromkeys([heading for heading, _ in COLUMNS.values()], NOT_RUN)}
     table = pd.DataFrame.from_dict(rows, orient="index")
     table.index = pd.MultiIndex.from_tuples(table.index).rename(["experiment", "loss"])
     return table

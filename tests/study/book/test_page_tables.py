@@ -63,7 +63,19 @@ def test_the_names_of_an_index_stand_in_the_line_of_the_columns():
         assert len(body) == 2
 
 
-def test_a_common_name_of_the_columns_keeps_its_place():
+def test_what_is_said_of_all_columns_becomes_the_caption():
+    index = pd.MultiIndex.from_tuples([("CE", 0.2), ("CE", 0.4)], names=["loss", "rate"])
+    columns = pd.Index(["top-1", "top-5"], name="3 seeds")
+    table = pd.DataFrame([["1.0", "2.0"], ["3.0", "4.0"]], index=index, columns=columns)
+    for html in (table.to_html(), show(table).to_html()):
+        page = with_cells_marked(html)
+        heading, *body = re.findall(r"<tr.*?</tr>", page, re.DOTALL)
+        assert re.findall(r"<caption>(.*?)</caption>", page) == ["3 seeds"]
+        assert re.findall(r"<th[^>]*>([^<]*)</th>", heading) == ["loss", "rate", "top-1", "top-5"]
+        assert len(body) == 2
+
+
+def test_the_name_of_columns_that_are_numbers_keeps_its_place():
     table = pd.DataFrame([[1.0, 2.0]], index=pd.Index(["CE"], name="loss"), columns=pd.Index([0.2, 0.4], name="p"))
     assert with_cells_marked(table.to_html()).count("<tr") == 3
 

@@ -90,7 +90,7 @@ def test_a_search_shows_its_best_pair_and_the_papers():
     table = tables.search_table(pd.DataFrame(trials), metric="test_top5")
     assert table.loc[("CE", "chosen")].to_dict() == {
         "rate": "0.4",
-        "decay": "0.0001",
+        "decay": "1e-4",
         "p = 0": "60.0",
         "p = 0.8": "50.0",
     }
@@ -100,8 +100,8 @@ def test_a_search_shows_its_best_pair_and_the_papers():
 def test_losses_of_different_rates_have_rows_of_their_own():
     table = tables.loss_table(pd.DataFrame([run(0.5), run(0.6, learning_rate=0.2)]), {"test_top5": "top-5"})
     assert table["top-5"].to_dict() == {
-        ("CE", "0.1", "0.0001"): "50.00",
-        ("CE", "0.2", "0.0001"): "60.00",
+        ("CE", "0.1", "1e-4"): "50.00",
+        ("CE", "0.2", "1e-4"): "60.00",
     }
 
 
