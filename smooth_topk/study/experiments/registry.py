@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 from smooth_topk.study.experiments.further_runs import (
     annealing_of_a_trained_network,
-    decays_of_cross_entropy_on_images,
+    decays_under_index_blocks,
     family_comparison,
     family_search,
     family_trials_left_behind,
     family_wider_search,
     feature_search,
     k_and_tau,
+    larger_decays_on_images,
     many_classes,
     many_classes_left_behind,
     many_classes_search,
@@ -96,11 +97,11 @@ EXPERIMENTS = {
         SMALL_DATA,
         _only("laptop", small_data_on_images),
     ),
-    "decays_of_cross_entropy_on_images": Experiment(
-        "Larger decays for cross-entropy with few images",
+    "larger_decays_on_images": Experiment(
+        "Larger decays with few images",
         "not in the paper",
         SMALL_DATA,
-        _only("laptop", decays_of_cross_entropy_on_images),
+        _only("laptop", larger_decays_on_images),
     ),
     "feature_search": Experiment(
         "Rates and decays on features",
@@ -137,6 +138,12 @@ EXPERIMENTS = {
         "not in the paper",
         FAMILY,
         _only("quick", family_comparison),
+    ),
+    "decays_under_index_blocks": Experiment(
+        "Larger decays under the strongest noise",
+        "not in the paper",
+        FAMILY,
+        _only("quick", decays_under_index_blocks),
     ),
     "many_classes": Experiment(
         "1,000 and 10,000 classes",

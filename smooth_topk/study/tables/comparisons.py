@@ -124,17 +124,17 @@ def small_temperature_table(runs: pd.DataFrame, *, metric: str = "last_test_top5
 
     Args:
         runs: runs of small temperatures that differ in rate, epochs and the authors' switch to the hard loss.
+        metric: "last_test_top5" or "last_train_top5", of the last epoch.
     """
     runs = runs.assign(tau_or_zero=runs["tau"].where(runs["loss"] != "hard", 0.0).astype(float))
     rows: dict[str, dict[str, str]] = {}
     keys = ["learning_rate", "epochs", runs["loss"] == "switched_topk"]
     for (rate, epochs, switched), part in runs.groupby(keys, sort=False):
-        column = f"rate {rate:g}, {epochs} epochs{', with the switch' if switched else ''}"
-        for tau, cell in part.groupby("tau_or_zero"):
-            shown = f"{mean_and_std(cell, metric)}, {seeds_text(cell)}"
-            rows.setdefault(f"{tau:g}", {})[column] = shown
-    table = pd.DataFrame.from_dict(rows, orient="index").sort_index().fillna(NOT_RUN).rename_axis("τ")
-    return table.rename_axis("test top-5, last epoch (%)", axis=1)
+        setting = f"rate {rate:g}, {epochs} epochs{', with the switch' if switched else ''}"
+        rows[setting] = {f"τ = {tau:g}": mean_and_std(cell, metric) for tau, cell in part.groupby("tau_or_zero")}
+    table = pd.DataFrame.from_dict(rows, orient="index").sort_index(axis=1).fillna(NOT_RUN).rename_axis("setting")
+    which = "training" if metric == "last_train_top5" else "test"
+    return table.rename_axis(f"{which} top-5, last epoch (%), {seeds_text(runs)}", axis=1)
 
 
 def search_table(runs: pd.DataFrame, *, metric: str = "validation_top5") -> pd.DataFrame:
