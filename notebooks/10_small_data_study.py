@@ -78,7 +78,9 @@ tables.show(tables.gain_table(features, by="train_images"))
 # The paper's gain with few images does not appear on features. $L_{5,0.1}$ is behind cross-entropy in the mean at every
 # size, by 0.9 points at 5 % and by 0.3 at 100 %. $L_{5,1}$ is level with cross-entropy at 5 and 10 % and behind by 0.3
 # to 0.6 points at the larger sizes. Training for too few epochs is not the reason at the small sizes. At 5 and 10 % the
-# top-5 accuracy on training images is above 99.9 % for both smooth losses and above 99.8 % for cross-entropy.
+# top-5 accuracy on training images is above 99.9 % for both smooth losses and above 99.8 % for cross-entropy. From 25 %
+# on the training set is no longer fitted: cross-entropy puts 98.5, 96.1 and 94.0 % of its training images among the
+# first five at 25, 50 and 100 %.
 #
 # **Where rates and decays come from.** Each loss has the pair that its 25 trials chose on validation images at $p =
 # 0$ and $0.8$ with 20,000 images ([chapter 9](09_noisy_labels_study.ipynb)). The pairs were not searched again for
@@ -101,6 +103,11 @@ if len(features) == len({run.run_id for run in features_grid}):
     fitted = small["run_id"].map(last).groupby(small["loss"]).mean()
     assert fitted["smooth"] > 0.999
     assert fitted["cross_entropy"] > 0.998
+    plain = features[features["loss"] == "cross_entropy"]
+    last = evidence.epochs_of(plain).groupby("run_id")["train_top5"].last()
+    by_images = plain["run_id"].map(last).groupby(plain["train_images"]).mean()
+    large = by_images[[11200, 22500, 45000]].mul(100).astype(float)
+    assert large.round(1).tolist() == [98.5, 96.1, 94.0]
 
 # %%
 tables.show(tables.settings_table({"Table 2 on features": features_grid}))
@@ -156,8 +163,8 @@ assert (on_images.iloc[0], on_images.iloc[-1]) == (-2.8, 0.4)
 
 # %%
 fitted_grid = (
-    *registry.decays_of_cross_entropy_on_images(),
     *registry.small_data_on_images(),
+    *registry.larger_decays_on_images(),
 )
 fitted_runs = evidence.recorded_runs(fitted_grid)
 print(evidence.origin(fitted_runs, fitted_grid))
@@ -168,7 +175,11 @@ headings = {
     "validation_top5": "validation top-5 (%)",
     "test_top5": "test top-5 (%)",
 }
-tables.show(tables.loss_table(fitted_runs, headings))
+for size, part in fitted_runs.groupby("train_images"):
+    table = tables.loss_table(
+        part.sort_values(["loss", "tau", "weight_decay"]), headings
+    )
+    display(tables.show(table.rename_axis(f"{size:,} images, 1 seed", axis=1)))
 
 # %% [markdown]
 # Now the picture is the paper's, only larger: with cross-entropy's searched decay, $L_{5,1}$ leads by 9.2 points and

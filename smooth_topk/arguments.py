@@ -5,6 +5,7 @@ Every refusal is a full sentence that names the value received.
 
 import math
 import operator
+import sys
 from collections.abc import Collection
 from numbers import Real
 from typing import Any
@@ -37,13 +38,17 @@ def size_of_prediction(k: Any, count: int, *, things: str = "classes", spare: in
 
 def real_number(name: str, value: Any) -> float:
     """A float from a number of Python or numpy, or a tensor that holds one number and needs no derivative."""
-    if isinstance(value, (int, float)):
+    if type(value) is float:
         return value  # as it is: a compiler may treat it as a variable
+    if isinstance(value, int) and not -sys.float_info.max <= value <= sys.float_info.max:
+        raise ValueError(f"{name} must be within the range of float64, got an integer of {value.bit_length()} bits.")
+    if isinstance(value, int):
+        return value
     if isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex():
         if value.requires_grad:
             raise ValueError(f"{name} must not require a gradient, got {value!r}.")
         return float(value)
-    if isinstance(value, Real):
+    if isinstance(value, Real) or (getattr(value, "shape", None) == () and not isinstance(value, Tensor)):  # of numpy
         return float(value)
     raise TypeError(f"{name} must be a number, got {value!r}.")
 

@@ -215,7 +215,8 @@ def _smooth_loss(rows: Rows, weight: Tensor | None, settings: Settings) -> Tenso
         if not ours:
             raise ValueError(f"Soft labels need algorithm 'auto' or 'pivot', got {algorithm!r}.")
         mixture, row_weights = mixture_of_labels(rows, weight, ignore_index, smoothing)
-        return mixed(losses_of_every_label(rows.scores, k, tau, margin), mixture, row_weights, reduction)
+        scores = rows.scores.masked_fill((mixture == 0).all(1, keepdim=True), 0.0)  # rows that count nothing
+        return mixed(losses_of_every_label(scores, k, tau, margin), mixture, row_weights, reduction)
     if algorithm == "auto" and not isinstance(tau, Tensor):
         loss = fused_loss(widened(rows.scores), rows.labels, weight, settings)
         if loss is not None:
@@ -250,7 +251,9 @@ def _losses_by_the_paper(
     x = widened(scores) / (k * tau)
     log_sigma = log_symmetric_polynomials(without_label(x, labels), k, algorithm=algorithm, series_order=series_order)
     true_x = x.gather(1, labels[:, None]).squeeze(1)
-    return -tau * logsigmoid(true_x - margin / tau + log_sigma[:, k - 1] - log_sigma[:, k])
+    finite = scores.detach().amax(1) < torch.inf  # false for NaN
+    losses = -tau * logsigmoid(true_x - margin / tau + log_sigma[:, k - 1] - log_sigma[:, k])
+    return losses * torch.where(finite, 1.0, torch.nan)
 
 
 def _hard_losses_of_every_label(scores: Tensor, k: int, margin: float) -> Tensor:

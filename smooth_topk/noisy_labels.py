@@ -4,8 +4,12 @@ Pure index arithmetic, no images. Every draw is a function of the seed and the p
 in 64-bit integers: the same on every machine, for arrays and tensors, whatever the batches or the order of calls.
 """
 
+import operator
+
 import torch
 from torch import Tensor
+
+from .arguments import real_number, whole_number
 
 # Superclass of each of the 100 fine labels of CIFAR-100, in the data set's own order of both.
 CIFAR100_SUPERCLASSES = (
@@ -80,15 +84,16 @@ def balanced_subset(labels, fraction_or_count: float | int, *, seed: int):
     Explained in notebooks/10_small_data_study.
     """
     values = _integers(labels, "labels")
-    if isinstance(fraction_or_count, float) and fraction_or_count == 1.0:
+    fraction, count = _fraction_or_count(fraction_or_count)
+    if fraction == 1:
         return _like(torch.arange(len(values), device="cpu"), labels)
     rank, smallest, classes = _rank_within_class(values, seed, SUBSET)
-    if isinstance(fraction_or_count, float):
-        if not 0 < fraction_or_count <= 1:
+    if fraction is not None:
+        if not 0 < fraction <= 1:
             raise ValueError(f"A fraction must be above 0 and at most 1, got {fraction_or_count!r}.")
-        per_class = round(fraction_or_count * len(values) / max(classes, 1))
+        per_class = round(fraction * len(values) / max(classes, 1))
     else:
-        per_class, rest = divmod(fraction_or_count, max(classes, 1))
+        per_class, rest = divmod(count, max(classes, 1))
         if rest:
             raise ValueError(f"A count must be a multiple of the {classes} classes, got {fraction_or_count!r}.")
     if not 1 <= per_class <= smallest:
@@ -111,12 +116,21 @@ def hold_out(labels, per_class: int, *, seed: int):
     """
     values = _integers(labels, "labels")
     rank, smallest, _ = _rank_within_class(values, seed, HELD_OUT)
-    if not isinstance(per_class, int) or not 0 <= per_class <= smallest:
+    per_class = whole_number("per_class", per_class)
+    if not 0 <= per_class <= smallest:
         raise ValueError(
             f"per_class must be an integer between 0 and {smallest}, the size of the smallest class, got {per_class!r}."
         )
     held_out = rank < per_class
     return _like((~held_out).nonzero().squeeze(1), labels), _like(held_out.nonzero().squeeze(1), labels)
+
+
+def _fraction_or_count(value) -> tuple[float | None, int]:
+    """An integer of any library is a count; any other number is a fraction, and then the count is zero."""
+    try:
+        return None, operator.index(value)
+    except TypeError:
+        return real_number("fraction_or_count", value), 0
 
 
 def _rank_within_class(labels: Tensor, seed: int, stream: int) -> tuple[Tensor, int, int]:
@@ -131,7 +145,7 @@ def _rank_within_class(labels: Tensor, seed: int, stream: int) -> tuple[Tensor, 
 
 def _uniform(seed: int, stream: int, count: int) -> Tensor:
     """`count` float64 numbers in [0, 1): number i is a function of seed, stream and i (the SplitMix64 generator)."""
-    start = _mixed(torch.tensor(_signed(seed * 4 + stream), device="cpu"))
+    start = _mixed(torch.tensor(_signed(whole_number("seed", seed) * 4 + stream), device="cpu"))
     state = start + torch.arange(1, count + 1, device="cpu") * _signed(0x9E3779B97F4A7C15)
     return (_mixed(state) >> 11 & (1 << 53) - 1).double() * 2.0**-53
 

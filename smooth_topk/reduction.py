@@ -29,9 +29,9 @@ def row_derivatives(grad: Tensor, row_weights: Tensor | None, reduction: str, ro
     return grad * (row_weights / row_weights.sum() if reduction == "mean" else row_weights)
 
 
-def without_ignored(gradient: Tensor, row_weights: Tensor | None) -> Tensor:
-    """The gradient (N, C) with zeros for rows of weight zero, whatever they hold: zero times NaN would be NaN."""
-    return gradient if row_weights is None else gradient.masked_fill((row_weights == 0)[:, None], 0.0)
+def without_ignored(rows: Tensor, row_weights: Tensor | None) -> Tensor:
+    """Scores or a gradient (N, C), with zeros in rows of weight zero whatever they hold: zero times NaN is NaN."""
+    return rows if row_weights is None else rows.masked_fill((row_weights == 0)[:, None], 0.0)
 
 
 def mixed(losses: Tensor, mixture: Tensor, row_weights: Tensor | None, reduction: str) -> Tensor:
@@ -47,5 +47,5 @@ def mixed(losses: Tensor, mixture: Tensor, row_weights: Tensor | None, reduction
     of_rows = (mixture * harmless).sum(1)
     if reduction == "none":
         return of_rows
-    count = len(of_rows) if row_weights is None else row_weights.sum()
+    count = of_rows.shape[0] if row_weights is None else row_weights.sum()
     return of_rows.sum() if reduction == "sum" else of_rows.sum() / count

@@ -4,7 +4,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from .arguments import check_floating_point, check_integers, check_label_range, size_of_prediction
 
@@ -73,7 +72,7 @@ def mixture_of_labels(
     row_weights, ignored, probabilities = None, None, rows.labels
     if not rows.soft:
         labels, row_weights, ignored = counted_labels(rows, weight, ignore_index)
-        probabilities = one_hot(labels, classes)
+        probabilities = labels[:, None] == torch.arange(classes, device=labels.device)  # one_hot would read values
     mixture = probabilities.to(dtype) * (1 - smoothing) + smoothing / classes
     mixture = mixture if weight is None else mixture * weight.to(dtype)
     return mixture if ignored is None else mixture.masked_fill(ignored[:, None], 0.0), row_weights

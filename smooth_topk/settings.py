@@ -61,6 +61,8 @@ def _checked(
     if not 0 <= smoothing <= 1:
         raise ValueError(f"label_smoothing must be between 0 and 1, got {label_smoothing!r}.")
     ignored = whole_number("ignore_index", ignore_index)
+    if not -(1 << 63) <= ignored < 1 << 63:
+        raise ValueError(f"ignore_index must be within the range of int64, as labels are, got {ignored}.")
     return Settings(size, _temperature(tau), alpha, ignored, reduction, smoothing, algorithm, series_order)
 
 

@@ -1,6 +1,7 @@
 """The public losses: what they share with cross-entropy, what they refuse, and what they do at the edges."""
 
 import copy
+import math
 import pickle
 import subprocess
 import sys
@@ -519,3 +520,45 @@ print({name.split(".")[0] for name in set(sys.modules) - before} - allowed - set
 """
     printed = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "set()"
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_learned_temperature_has_a_derivative_where_few_classes_exist_and_where_an_ignored_row_holds_a_nan(smoothing):
+    scores = torch.randn(3, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    scores[0], scores[1] = -torch.inf, torch.nan
+    scores[0, :2] = 1.0  # fewer than k others: the loss of this row is zero
+    labels, tau = torch.tensor([0, -100, 3]), torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    leaf = scores.clone().requires_grad_()
+    loss = partial(smooth_topk_loss, labels=labels, label_smoothing=smoothing, reduction="sum")
+    loss(leaf, tau=tau).backward()
+    alone = smooth_topk_loss(scores[2:], labels[2:], tau=tau, label_smoothing=smoothing)
+    torch.testing.assert_close(tau.grad, torch.autograd.grad(alone, tau)[0])
+    assert not leaf.grad.isnan().any()
+    assert not torch.func.grad(loss)(scores).isnan().any()
+    (first,) = torch.autograd.grad(loss(leaf), leaf, create_graph=True)
+    (second,) = torch.autograd.grad(first.square().sum(), leaf)
+    assert not second.isnan().any()
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "pivot", "enumeration", "summation", "divide_and_conquer"])
+@pytest.mark.parametrize("k", [1, 3])
+def test_plus_infinity_makes_the_loss_of_its_row_nan_whatever_computes_it(algorithm, k):
+    scores = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
+    scores[0, 3] = scores[1, 0] = torch.inf
+    losses = smooth_topk_loss(scores, torch.zeros(3, dtype=torch.int64), k=k, algorithm=algorithm, reduction="none")
+    assert losses.isnan().tolist() == [True, True, False]
+
+
+def test_numbers_at_the_ends_of_their_range():
+    scores, labels = torch.randn(1, 50, dtype=torch.float64), torch.tensor([3])
+    with pytest.raises(ValueError, match="ignore_index must be within the range of int64, as labels are, got 184467"):
+        smooth_topk_loss(scores, labels, ignore_index=2**64 + 3)
+    for name in ("tau", "margin"):
+        with pytest.raises(
+            ValueError, match=f"{name} must be within the range of float64, got an integer of 1329 bits"
+        ):
+            smooth_topk_loss(scores, labels, **{name: 10**400})
+    assert smooth_topk_loss(scores, labels, margin=np.array(1.0)) == smooth_topk_loss(scores, labels)
+    for k in (5, 20):  # all k-sets weigh the same: τ log(1 + (n - k) / k), the margin being nothing beside τ
+        value = smooth_topk_loss(scores, labels, k=k, tau=1e307)
+        assert value.item() == pytest.approx(1e307 * math.log(50 / k))

@@ -183,3 +183,18 @@ def test_the_numbers_are_those_of_splitmix64_in_python_integers():
 def test_bad_input_gets_a_sentence_that_names_the_value(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_seeds_counts_and_fractions_may_be_those_of_numpy():
+    for seed in (np.int64(3), np.uint8(3), torch.tensor(3)):
+        assert (
+            balanced_subset(LABELS, np.int32(200), seed=seed).tolist() == balanced_subset(LABELS, 200, seed=3).tolist()
+        )
+    half = balanced_subset(LABELS, 0.5, seed=0)
+    assert balanced_subset(LABELS, np.float32(0.5), seed=0).tolist() == half.tolist()
+    kept, held_out = hold_out(LABELS, np.int64(2), seed=np.int16(-1))
+    assert [part.tolist() for part in hold_out(LABELS, 2, seed=-1)] == [kept.tolist(), held_out.tolist()]
+    with pytest.raises(TypeError, match=r"seed must be an integer, got 1\.5"):
+        hold_out(LABELS, 2, seed=1.5)
+    with pytest.raises(TypeError, match="fraction_or_count must be a number, got 'half'"):
+        balanced_subset(LABELS, "half", seed=0)

@@ -154,3 +154,18 @@ def test_the_usual_prediction_has_five_classes():
     assert errors == [0.0, 1.0]  # the fifth and the sixth largest
     assert [topk_accuracy(scores, torch.tensor([label])).item() for label in (3, 2)] == [1.0, 0.0]
     assert topk_probabilities(scores).sum() == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize(
+    ("scores", "tau"),
+    [([1e8, 1e8 + 8, 1e8 - 8, 1e8 + 16], 3.0), ([10.0, 10.0003, 9.9998, 10.0001, 10.0002], 1e-4)],
+)
+def test_a_temperature_does_not_take_digits_from_scores_far_from_zero(scores, tau):
+    scores = torch.tensor(scores)  # in float32 many of their digits are spent on what they have in common
+    x = ((scores.double() - scores[0].double()) / (2 * tau)).tolist()
+    expected = [float(value) for value in reference_marginals(x, 2)]
+    assert topk_probabilities(scores, 2, tau=tau).tolist() == pytest.approx(expected, rel=FLOAT32_MARGINALS)
+
+
+def test_the_smallest_temperature_leaves_the_k_largest():
+    assert topk_probabilities(torch.tensor([1.0, 3.0, -2.0, 2.0]), 2, tau=1e-40).tolist() == [0.0, 1.0, 0.0, 1.0]

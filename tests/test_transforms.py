@@ -5,12 +5,13 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_map
 
-from smooth_topk import balanced_subset, corrupt_within_superclass, smooth_topk_loss
+from smooth_topk import balanced_subset, corrupt_within_superclass, hard_topk_loss, smooth_topk_loss
 
 GENERATOR = torch.Generator().manual_seed(0)
 SCORES = torch.randn(4, 9, dtype=torch.float64, generator=GENERATOR)
@@ -248,3 +249,91 @@ def test_cross_entropy_itself_passes_the_hardest_of_these():
         vmap(F.cross_entropy)(SCORES, torch.tensor([1, 8, 25, 0]))
     with pytest.raises(IndexError, match="out of bounds"):
         F.cross_entropy(SCORES, torch.tensor([1, 8, 25, 0]))
+
+
+class Wrapped(torch.Tensor):
+    """A tensor whose numbers stand in another one: its own memory must never be read."""
+
+    @staticmethod
+    def __new__(cls, inside):
+        outside = torch.Tensor._make_wrapper_subclass(cls, inside.shape, dtype=inside.dtype, device=inside.device)
+        outside.inside = inside
+        return outside
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, arguments=(), options=None):
+        def unwrapped(value):
+            return value.inside if isinstance(value, Wrapped) else value
+
+        return function(*tree_map(unwrapped, arguments), **tree_map(unwrapped, options or {}))
+
+
+HOOKS = {
+    "halved": (lambda saved: saved.bfloat16() if saved.is_floating_point() else saved, torch.Tensor.float),
+    "as float32": (lambda saved: saved.float() if saved.is_floating_point() else saved, None),
+    "every other row": (lambda saved: saved.repeat_interleave(2, 0)[::2] if saved.dim() else saved, None),
+    "by columns": (lambda saved: saved.t().contiguous().t() if saved.dim() == 2 else saved, None),
+}
+
+
+@pytest.mark.parametrize("k", [5, 20, 40])
+@pytest.mark.parametrize("hook", HOOKS)
+def test_hooks_may_change_what_is_saved_for_the_backward_pass(hook, k):
+    pack, unpack = HOOKS[hook]
+    scores, labels = torch.randn(64, 50, requires_grad=True), torch.arange(64) % 50
+    (expected,) = torch.autograd.grad(smooth_topk_loss(scores, labels, k=k), scores)
+    restored = (lambda saved: unpack(saved) if saved.dtype == torch.bfloat16 else saved) if unpack else (lambda x: x)
+    with torch.autograd.graph.saved_tensors_hooks(pack, restored):
+        value = smooth_topk_loss(scores, labels, k=k)
+    (found,) = torch.autograd.grad(value, scores)
+    error = (found - expected).abs().max() / expected.abs().max()
+    assert error < (0.02 if hook == "halved" else 1e-6)  # bfloat16 keeps three digits of the scores
+
+
+@pytest.mark.parametrize("k", [5, 20])
+def test_a_hook_that_gives_back_other_scores_is_refused(k):
+    scores, labels = torch.randn(64, 50, requires_grad=True), torch.arange(64) % 50
+    with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved[:3] if saved.dim() == 2 else saved, lambda x: x):
+        value = smooth_topk_loss(scores, labels, k=k)
+    with pytest.raises(RuntimeError, match=r"\(64, 50\) on the CPU, but a hook .* gave back shape \(3, 50\)"):
+        value.backward()
+
+
+@pytest.mark.parametrize("k", [5, 20])
+def test_labels_and_derivatives_without_memory_of_their_own_are_not_read_as_memory(k):
+    scores, labels = torch.randn(6, 50, requires_grad=True), torch.arange(6)
+    value = smooth_topk_loss(scores, labels, k=k, reduction="none")
+    torch.testing.assert_close(smooth_topk_loss(scores, Wrapped(labels), k=k, reduction="none"), value)
+    (expected,) = torch.autograd.grad(value, scores, torch.ones(6), retain_graph=True)
+    (found,) = torch.autograd.grad(value, scores, Wrapped(torch.ones(6)))
+    assert torch.equal(found, expected)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        fake = torch.zeros(6, dtype=torch.int64)
+    assert isinstance(smooth_topk_loss(scores, fake, k=k), FakeTensor)
+
+
+@pytest.mark.parametrize("transform", [lambda f: vmap(grad(f)), lambda f: vmap(lambda s, y: linearize(f, s, y)[0])])
+@pytest.mark.parametrize("of", [smooth_topk_loss, hard_topk_loss])
+def test_label_smoothing_can_be_transformed(of, transform):
+    scores, labels = SCORES.expand(2, 4, 9), LABELS.expand(2, 4)
+    smoothed = partial(of, k=3, label_smoothing=0.1)
+    expected = gradient_of(lambda s: smoothed(s, LABELS)) if transform(smoothed)(scores, labels).dim() > 1 else None
+    found = transform(smoothed)(scores, labels)
+    for row in found:
+        assert_equal(row, smoothed(SCORES, LABELS) if expected is None else expected)
+    assert_equal(make_fx(lambda s: smoothed(s, LABELS))(SCORES)(SCORES), smoothed(SCORES, LABELS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("k", [3, 20, 40])
+def test_an_exported_loss_takes_any_number_of_rows(k, strict):
+    class Loss(torch.nn.Module):
+        def forward(self, scores, labels):
+            return smooth_topk_loss(scores, labels, k=k)
+
+    rows = {0: torch.export.Dim("rows", min=2, max=4096)}
+    example = torch.randn(6, 60), torch.arange(6)
+    exported = torch.export.export(Loss(), example, dynamic_shapes=(rows, rows), strict=strict).module()
+    scores, labels = torch.randn(11, 60), torch.arange(11)
+    torch.testing.assert_close(exported(scores, labels), smooth_topk_loss(scores, labels, k=k))

@@ -17,6 +17,7 @@ from torch import Tensor
 from ..reduction import reduced, row_derivatives, without_ignored
 from . import numba_backend, numba_large_k, torch_backend, torch_large_k, triton_backend
 from .composition import composed_losses, differentiable_gradient, is_transformed
+from .numba_runtime import has_address
 
 
 class Backend(Protocol):
@@ -54,7 +55,9 @@ def pivot_loss(
         fused: allows the Numba and Triton kernels where they apply.
     """
     if isinstance(tau, Tensor) or is_transformed():
+        scores = without_ignored(scores, row_weights)
         return reduced(composed_losses(scores, labels, k, tau, margin), row_weights, reduction)
+    fused = fused and (labels.device.type != "cpu" or has_address(labels))
     settings = k, tau, margin, backend_for(scores, k, fused)
     if row_weights is not None and row_weights.requires_grad:
         return reduced(PivotLoss.apply(scores, labels, None, "none", *settings), row_weights, reduction)
@@ -86,21 +89,26 @@ class PivotLoss(torch.autograd.Function):
         backend: Backend,
     ) -> Tensor:
         losses, *state = backend.forward(scores, labels, k, tau, margin)
-        ctx.save_for_backward(scores, labels, row_weights, *state)
+        if torch.compiler.is_compiling():
+            ctx.save_for_backward(scores, labels, row_weights, *state)
+        else:  # hooks change what is saved, and the state must come back bit by bit
+            ctx.save_for_backward(scores, labels, row_weights)
+            ctx.state = state
         ctx.settings = reduction, k, tau, margin, backend
         return reduced(losses, row_weights, reduction)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        scores, labels, row_weights, *state = ctx.saved_tensors
+        scores, labels, row_weights, *saved = ctx.saved_tensors
+        state = tuple(saved if torch.compiler.is_compiling() else ctx.state)
         reduction, k, tau, margin, backend = ctx.settings
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # this derivative may be differentiated
             gradient = differentiable_gradient(scores, labels, row_weights, grad, reduction, k, tau, margin)
             return gradient, *[None] * 7
         grad_loss = row_derivatives(grad, row_weights, reduction, len(scores))
         if torch.compiler.is_compiling() or not torch._C._functorch.is_legacy_batchedtensor(grad):
-            gradient = backend.backward(scores, tuple(state), grad_loss, k, tau)
+            gradient = backend.backward(scores, state, grad_loss, k, tau)
         else:  # is_grads_batched: several derivatives by the loss at once
             ones = torch.ones(len(scores), dtype=grad.dtype, device=grad.device)
-            gradient = backend.backward(scores, tuple(state), ones, k, tau) * grad_loss[:, None]
+            gradient = backend.backward(scores, state, ones, k, tau) * grad_loss[:, None]
         return without_ignored(gradient, row_weights).to(scores.dtype), *[None] * 7

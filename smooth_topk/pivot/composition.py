@@ -33,7 +33,8 @@ def composed_losses(scores: Tensor, labels: Tensor, k: int, tau: float | Tensor,
     empty = upper.detach() == -torch.inf  # fewer than k other classes exist: the label is always in the top k
     log_ratio = torch.where(empty, 0.0, upper) - torch.where(empty, 0.0, lower)
     hard_margin = margin + (kth_score - scores.gather(1, label).double())[:, 0] / k
-    losses = loss_of_margin(torch.where(empty, -torch.inf, hard_margin + tau * log_ratio), tau)
+    losses = loss_of_margin(torch.where(empty, 0.0, hard_margin + tau * log_ratio), tau)
+    losses = torch.where(empty, 0.0, losses)  # and not the loss of a margin of -inf: its derivative by tau is NaN
     finite = scores.detach().amax(1) < torch.inf  # false for NaN
     losses = losses * torch.where(finite, 1.0, torch.nan)
     return losses.to(torch.promote_types(scores.dtype, torch.float32))
@@ -60,5 +61,6 @@ def differentiable_gradient(
 ) -> Tensor:
     """Derivatives of the reduced loss by the scores, times `grad`: what a backward pass returns, differentiable."""
     grad_loss = row_derivatives(grad, row_weights, reduction, len(scores))
-    gradient = composed_gradient(scores, labels, k, tau, margin) * grad_loss[:, None]
+    counted = without_ignored(scores, row_weights)
+    gradient = composed_gradient(counted, labels, k, tau, margin) * grad_loss[:, None]
     return without_ignored(gradient, row_weights)

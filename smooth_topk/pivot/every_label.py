@@ -57,8 +57,9 @@ def composed_losses_of_every_label(scores: Tensor, k: int, tau: float | Tensor, 
     empty = kth_of_others == -torch.inf  # fewer than k other classes exist: the label is always in the top k
     smooth_margin = margin + (torch.where(empty, 0.0, kth_of_others) - wide) / k + tau * log_ratio
     if isinstance(tau, Tensor):  # the ratio is measured from the pivot, which is not the k-th other of a tail class
-        smooth_margin = smooth_margin + (tau - tau.detach()) * torch.where(in_head, 0.0, head.detach()[k - 1, :, None])
-    losses = loss_of_margin(torch.where(empty, -torch.inf, smooth_margin), tau)
+        kth = torch.where(in_head | empty, 0.0, head.detach()[k - 1, :, None])
+        smooth_margin = smooth_margin + (tau - tau.detach()) * kth
+    losses = torch.where(empty, 0.0, loss_of_margin(torch.where(empty, 0.0, smooth_margin), tau))
     finite = scores.detach().amax(1, keepdim=True) < torch.inf  # false for NaN
     losses = losses * torch.where(finite, 1.0, torch.nan)
     return losses.to(torch.promote_types(scores.dtype, torch.float32))

@@ -16,13 +16,14 @@ def exponent_scale(k: int, tau: float, largest: float = ...) -> float: ...
 def exponent_scale(k: int, tau: Tensor, largest: float = ...) -> Tensor: ...
 def exponent_scale(k: int, tau: float | Tensor, largest: float = sys.float_info.max) -> float | Tensor:
     """1 / (kτ), but never infinite: infinity times a difference of zero, a tie, is not a number."""
-    scale = 1 / (k * tau)
-    return scale.clamp(max=largest) if isinstance(scale, Tensor) else min(scale, largest)
+    if isinstance(tau, Tensor):
+        return (1 / (k * tau)).clamp(max=largest)
+    return min(_over_k_tau(1.0, k, tau), largest)
 
 
 def binary_scale(k: int, tau: float, dtype: torch.dtype) -> float:
     """log2(e) / (kτ), never infinite in the dtype: exp((s - s_[k]) / (kτ)) as a power of two, as machines do."""
-    return min(math.log2(math.e) / (k * tau), torch.finfo(dtype).max)
+    return min(_over_k_tau(math.log2(math.e), k, tau), torch.finfo(dtype).max)
 
 
 def loss_of_margin(margin: Tensor, tau: float | Tensor) -> Tensor:
@@ -38,3 +39,8 @@ def loss_of_margin(margin: Tensor, tau: float | Tensor) -> Tensor:
 def share_of_margin(margin: Tensor, tau: float) -> Tensor:
     """The derivative of `loss_of_margin` by the margin."""
     return torch.sigmoid(margin / tau)
+
+
+def _over_k_tau(number: float, k: int, tau: float) -> float:
+    """number / (kτ), also where kτ is beyond the largest number: a factor of zero would make NaN of a score of -inf."""
+    return number / (k * tau) if k * tau < math.inf else number / k / tau

@@ -16,7 +16,15 @@ from ..rows import Rows, counted_labels
 from ..settings import Settings
 from .composition import differentiable_gradient, is_transformed
 from .margins import binary_scale
-from .numba_runtime import NUMBA_INSTALLED, Kernels, has_address, in_parallel, load_kernels
+from .numba_runtime import (
+    NUMBA_INSTALLED,
+    Kernels,
+    check_labels,
+    check_unpacked,
+    has_address,
+    in_parallel,
+    load_kernels,
+)
 from .torch_backend import working_dtype
 
 LARGEST_K = 16  # beyond, the kernels of numba_large_k.py are faster
@@ -43,7 +51,7 @@ def fused_loss(scores: Tensor, labels: Tensor, weight: Tensor | None, settings: 
         weight: (C,) weight of each class, or None.
         settings: tau is a number.
     """
-    if not len(labels) or is_transformed() or not supports(scores, settings.k) or not has_address(labels):
+    if not has_address(labels) or is_transformed() or not supports(scores, settings.k) or not len(labels):
         return None
     if weight is not None and (weight.requires_grad or weight.dtype != scores.dtype or not has_address(weight)):
         return None
@@ -55,30 +63,33 @@ class FusedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, labels: Tensor, weight: Tensor | None, settings: Settings) -> Tensor:
-        loss, state = _forward(scores, labels, weight, settings)
-        ctx.save_for_backward(scores, labels, weight, state)
-        ctx.settings = settings
+        loss, ctx.state = _forward(scores, labels, weight, settings)  # not saved: hooks change what is saved
+        ctx.save_for_backward(scores, labels, weight)
+        ctx.settings, ctx.shape = settings, scores.shape
         return loss
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        scores, labels, weight, state = ctx.saved_tensors
+        scores, labels, weight = ctx.saved_tensors
+        check_unpacked(scores, ctx.shape)
         k, tau, margin, ignore_index, reduction, *_ = ctx.settings
         if torch.is_grad_enabled():  # this derivative may be differentiated in turn
             rows = Rows(scores, labels, False, labels.shape)
             labels, row_weights, _ = counted_labels(rows, weight, ignore_index)
             gradient = differentiable_gradient(scores, labels, row_weights, grad, reduction, k, tau, margin)
         elif torch._C._functorch.is_legacy_batchedtensor(grad):  # is_grads_batched: several derivatives at once
-            unit = _backward(scores, state, scores.new_ones(len(scores) if reduction == "none" else ()), ctx.settings)
+            ones = scores.new_ones(len(scores) if reduction == "none" else ())
+            unit = _backward(scores, ctx.state, ones, ctx.settings)
             gradient = unit * (grad[:, None] if reduction == "none" else grad)
         else:
-            gradient = _backward(scores, state, grad, ctx.settings)
+            gradient = _backward(scores, ctx.state, grad, ctx.settings)
         return gradient, None, None, None
 
 
 def forward(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -> tuple[Tensor, ...]:
     """Losses (N,) of scores (N, C), and the state; a label outside [0, C) raises IndexError."""
-    return _forward(widened(scores), labels.to("cpu", torch.int64), None, _settings(k, tau, margin))
+    check_labels(scores, labels)
+    return _forward(widened(scores), labels.to(torch.int64), None, _settings(k, tau, margin))
 
 
 def backward(scores: Tensor, state: tuple[Tensor, ...], grad_loss: Tensor, k: int, tau: float) -> Tensor:
@@ -112,13 +123,10 @@ def _forward(scores: Tensor, labels: Tensor, weight: Tensor | None, settings: Se
 def _backward(scores: Tensor, state: Tensor, grad: Tensor, settings: Settings) -> Tensor:
     scores = scores.contiguous()
     gradient = torch.empty_like(scores)
-    if (
-        grad._is_zerotensor()
-        or grad.is_neg()
-        or grad.dtype != scores.dtype
-        or (grad.dim() and not grad.is_contiguous())
-    ):
-        grad = torch.empty(grad.shape, dtype=scores.dtype, device="cpu").copy_(grad)
+    if not has_address(grad) or grad.dtype != scores.dtype or (grad.dim() and not grad.is_contiguous()):
+        numbers = torch.empty(grad.shape, dtype=scores.dtype, device="cpu")
+        numbers.copy_(grad)
+        grad = numbers
     kernels, task = _task(scores, state, settings)
     task.grad, task.grad_stride, task.gradient = grad.data_ptr(), int(grad.numel() > 1), gradient.data_ptr()
     in_parallel(kernels.backward, ctypes.byref(task), _threads(scores))

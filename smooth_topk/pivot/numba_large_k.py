@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..arguments import widened
 from .margins import binary_scale
-from .numba_runtime import NUMBA_INSTALLED, has_address, in_parallel, load_kernels
+from .numba_runtime import NUMBA_INSTALLED, check_labels, check_unpacked, has_address, in_parallel, load_kernels
 
 SERIAL_OPERATIONS = 1 << 17  # so many multiplications, or fewer, are faster on one thread
 
@@ -37,9 +37,7 @@ def forward(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -
     rows, classes = scores.shape
     if not 1 <= k < classes:
         raise ValueError(f"k must be between 1 and the number of classes minus one, got k={k} for {classes} classes.")
-    if labels.device.type != "cpu" or labels.shape != (rows,):
-        place = f"{tuple(labels.shape)} on the device {labels.device}"
-        raise ValueError(f"labels must have shape ({rows},) on the CPU, as the scores have, got {place}.")
+    check_labels(scores, labels)
     scores = widened(scores).contiguous()
     state = RowState(
         labels=labels.to(torch.int64).contiguous(),
@@ -54,6 +52,7 @@ def forward(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -
 
 def backward(scores: Tensor, state: tuple[Tensor, ...], grad_loss: Tensor, k: int, tau: float) -> Tensor:
     """Derivatives by the scores, (N, C)."""
+    check_unpacked(scores, torch.Size([len(state[0]), scores.shape[1]]))
     scores = widened(scores).contiguous()
     gradient = torch.empty_like(scores)
     # In the CPU's memory, whatever it was before and whatever the default device is.

@@ -41,6 +41,23 @@ def has_address(tensor: Tensor) -> bool:
     return not (tensor.is_neg() or tensor._is_zerotensor())
 
 
+def check_labels(scores: Tensor, labels: Tensor) -> None:
+    """Refuses labels whose numbers the kernels cannot read: one per row, in the CPU's memory."""
+    if not has_address(labels) or labels.shape != scores.shape[:1]:
+        place = f"{type(labels).__name__} of shape {tuple(labels.shape)} on the device {labels.device}"
+        raise ValueError(f"labels must be a plain tensor of shape ({len(scores)},) on the CPU, got a {place}.")
+
+
+def check_unpacked(scores: Tensor, shape: torch.Size) -> None:
+    """Refuses scores that a hook for saved tensors has changed into something the kernels cannot read."""
+    if scores.shape != shape or not has_address(scores):
+        place = f"shape {tuple(scores.shape)} on the device {scores.device}"
+        raise RuntimeError(
+            f"The scores of the forward pass have shape {tuple(shape)} on the CPU, but a hook for saved tensors gave "
+            f"back {place}."
+        )
+
+
 @cache
 def load_kernels(module: str, *dtypes: torch.dtype) -> Kernels | None:
     """The kernels of a module of this package for some dtypes; None where Numba is missing, or broken."""

@@ -48,6 +48,8 @@ def supports(scores: Tensor, k: int) -> bool:
 
 def forward(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -> tuple[Tensor, ...]:
     """Losses (N,) of scores (N, C), and the four tensors of a RowState; in blocks of rows, to bound the memory."""
+    if _all_at_once(scores):
+        return _forward_block(widened(scores), labels, k, tau, margin)
     size = _rows_per_block(scores, k)
     pieces = [
         _forward_block(*part, k, tau, margin)
@@ -65,7 +67,7 @@ def backward(scores: Tensor, state: tuple[Tensor, ...], grad_loss: Tensor, k: in
     coefficients = (tail * grad_loss).unsqueeze(2)  # (k, N, 1)
     scale = exponent_scale(k, tau, torch.finfo(tail.dtype).max)
     gradient = torch.empty_like(scores, memory_format=torch.contiguous_format)
-    for rows, (u, spare) in _with_buffers(scores, _rows_per_block(scores, k), tail.dtype):
+    for rows, (u, spare) in _with_buffers(scores, k, tail.dtype):
         u = tail_weights(scores[rows], kth_score[rows], scale, tail.dtype, u)
         *columns, polynomial = coefficients[:, rows].unbind()
         for column in reversed(columns):
@@ -106,22 +108,23 @@ def largest_others(scores: Tensor, labels: Tensor, k: int) -> tuple[Tensor, Tens
 
 
 def _rows_per_block(scores: Tensor, k: int) -> int:
-    """Rows whose scores, or whose k² numbers, fit a block.
-
-    A compiler fuses better than that, and a GPU has no such cache: there, all rows at once.
-    """
+    """Rows whose scores, or whose k² numbers, fit a block."""
     rows, classes = scores.shape
-    if torch.compiler.is_compiling() or scores.device.type != "cpu":
-        return max(1, rows)
     return max(1, min(rows, BLOCK // max(classes, k * k)))
 
 
-def _with_buffers(scores: Tensor, size: int, dtype: torch.dtype) -> Iterator[tuple[slice, list[Tensor | None]]]:
+def _all_at_once(scores: Tensor) -> bool:
+    """A compiler fuses better than blocks do, and takes any number of rows; a GPU has no such cache."""
+    return torch.compiler.is_compiling() or scores.device.type != "cpu"
+
+
+def _with_buffers(scores: Tensor, k: int, dtype: torch.dtype) -> Iterator[tuple[slice, list[Tensor | None]]]:
     """Slices of rows, each with two buffers of its shape that are used again for the next; a compiler needs none."""
     rows, classes = scores.shape
-    if torch.compiler.is_compiling() or scores.device.type != "cpu":
+    if _all_at_once(scores):
         yield slice(0, rows), [None, None]
         return
+    size = _rows_per_block(scores, k)
     spare = scores.new_empty(2, size, classes, dtype=dtype)
     for start in range(0, rows, size):
         yield slice(start, start + size), list(spare[:, : rows - start].unbind())

@@ -24,6 +24,7 @@ from smooth_topk.study.tables.comparisons import (
     search_table,
     setting_name,
     small_temperature_table,
+    with_best_decay,
 )
 from smooth_topk.study.tables.crops import ten_crop_table
 from smooth_topk.study.tables.differences import (

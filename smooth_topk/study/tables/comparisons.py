@@ -119,6 +119,19 @@ def loss_table(runs: pd.DataFrame, metrics: dict[str, str]) -> pd.DataFrame:
     return table
 
 
+def with_best_decay(runs: pd.DataFrame, *, metric: str = "validation_top5") -> pd.DataFrame:
+    """Returns of every loss, at each number of training images, the runs with the decay that was best on validation.
+
+    Args:
+        runs: some decays per loss, with the same seeds each.
+        metric: what decides, in the mean over seeds.
+    """
+    keys = ["name", "train_images", "weight_decay"]
+    named = runs.assign(name=loss_names(runs))
+    best = named.groupby(keys)[metric].mean().groupby(level=keys[:2]).idxmax()
+    return runs[named.set_index(keys).index.isin(list(best))]
+
+
 def small_temperature_table(runs: pd.DataFrame, *, metric: str = "last_test_top5") -> pd.DataFrame:
     """Returns the small temperatures, 0 for the hard loss, with one suspected cause of their failure changed at a time.
 

@@ -3,6 +3,7 @@
 The numbers are read from book/results, as in findings.py. Chapters say in words what they mean.
 """
 
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -10,7 +11,8 @@ import pandas as pd
 from smooth_topk.study.experiments import registry
 from smooth_topk.study.records import evidence
 from smooth_topk.study.tables.accuracy import with_best_validation
-from smooth_topk.study.tables.cells import decay_text, of_grouping
+from smooth_topk.study.tables.cells import of_grouping
+from smooth_topk.study.tables.comparisons import with_best_decay
 from smooth_topk.study.tables.differences import differences_by_seed, interval_text, intervals, t_interval
 from smooth_topk.study.tables.family import family_differences
 from smooth_topk.study.tables.findings import LAST, RECORDED_SEEDS, Records, annealed, by_temperature, say
@@ -33,9 +35,8 @@ def further_table(folder: Path | None = None) -> pd.DataFrame:
             for name, profile in (("features", "quick"), ("images", "laptop")))],
         ["noisy validation labels, p = 0.8: smooth loss − cross-entropy", 9,
          say(records.runs(registry.noisy_validation()), _with_noisy_validation)],
-        ["images, 64 per class, fitted: smooth loss − cross-entropy", 10,
-         say(records.runs((*registry.small_data_on_images(), *registry.decays_of_cross_entropy_on_images())),
-             _fitted_images)],
+        ["images, 64 and 128 per class, fitted: smooth loss − cross-entropy", 10,
+         say(records.runs((*registry.small_data_on_images(), *registry.larger_decays_on_images())), _fitted_images)],
         ["twice the margin with half the decay, beside margin 1", 12,
          say(records.runs(registry.margin_against_decay(RECORDED_SEEDS)), lambda runs: _exchange(runs, records))],
         ["thirteen losses at p = 0.8: the largest lead over cross-entropy", 15,
@@ -62,16 +63,16 @@ def _causes(runs: pd.DataFrame, records: Records) -> str:
     before = _figure_2(records, 0.01)
     rate = small_temperature(runs, 0.01, epochs=24, loss="smooth")
     epochs = small_temperature(runs, 0.01, epochs=72)
-    return f"neither {before}, the rate {rate:.1f}, the epochs {epochs:.1f}"
+    return f"{before} with rate 1.6 and 24 epochs; {rate:.1f} with rate 0.1; {epochs:.1f} with 72 epochs"
 
 
 def _switch(runs: pd.DataFrame, records: Records) -> str:
-    before = _figure_2(records, 0.001)
-    with_switch = [small_temperature(runs, 0.001, loss="switched_topk", learning_rate=rate) for rate in (1.6, 0.1)]
-    without = small_temperature(runs, 0.001, loss="smooth")
+    without, with_switch = (partial(small_temperature, runs, 0.001, loss=loss) for loss in ("smooth", "switched_topk"))
+    low, long = {"learning_rate": 0.1}, {"epochs": 72}
     return (
-        f"rate 1.6: {before} without the switch, {with_switch[0]:.1f} with it; "
-        f"rate 0.1: {without:.1f} and {with_switch[1]:.1f}"
+        f"without and with the switch: {_figure_2(records, 0.001)} and "
+        f"{with_switch(learning_rate=1.6, epochs=24):.1f}; with rate 0.1 {without(**low):.1f} and "
+        f"{with_switch(**low):.1f}; with 72 epochs {without(**long):.1f} and {with_switch(**long):.1f}"
     )
 
 
@@ -90,11 +91,12 @@ def _with_noisy_validation(runs: pd.DataFrame) -> str:
 
 
 def _fitted_images(runs: pd.DataFrame) -> str:
-    plain = runs["loss"] == "cross_entropy"
+    searched = runs[runs["run_id"].isin([run.run_id for run in registry.small_data_on_images()])]
     words = []
-    for decay, part in runs[plain].groupby("weight_decay"):
-        against = differences_by_seed(pd.concat([runs[~plain], part]), by="train_images")
-        words.append(f"cross-entropy with decay {decay_text(decay)}: {_by_loss(against)}")
+    for name, part in (("decays of the search", searched), ("best decay of each loss", with_best_decay(runs))):
+        by_size = differences_by_seed(part, by="train_images").groupby("train_images")
+        found = ", ".join(f"{size // 100} per class: {_by_loss(differences)}" for size, differences in by_size)
+        words.append(f"{name}: {found}")
     return "; ".join(words)
 
 
