@@ -91,7 +91,8 @@ assert abs(-tau * log(blue) - loss) < 1e-12
 # hard loss. Move the margin. The margin multiplies the weight of every hatched set by the same factor
 # $\exp(\alpha/\tau)$.
 #
-# **Figure.** The shares for the values of the controls.
+# **Figure.** The shares for the values of the controls. With a small $\tau$ one bar has nearly all of the weight; a larger
+# margin moves weight from the blue bars to the hatched ones.
 
 
 # %%
@@ -207,7 +208,7 @@ ax = figures.summation_grid(e, k)
 # %% [markdown]
 # Move the step to watch the table fill.
 #
-# **Figure.** The table after the step of the control.
+# **Figure.** The table after the step of the control. Each step fills one column from the column to its left.
 
 # %%
 controls.explore(
