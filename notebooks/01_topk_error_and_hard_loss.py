@@ -173,8 +173,8 @@ assert (value["hard"] >= min(margin, 1.0) * value["error"]).all()
 # %% [markdown]
 # Move $k$ and the margin. Where does the hinge end? With margin 0 the loss no longer lies above the error.
 #
-# **Figure.** Error and hard loss for the values of the controls. The hinge reaches zero where the true score is $k\alpha$
-# above the $k$-th largest other score.
+# **Figure.** Error and hard loss for the values of the controls. The hinge reaches zero where the true score is
+# $k\alpha$ above the $k$-th largest other score.
 
 # %%
 controls.explore(

@@ -96,7 +96,8 @@ ax = figures.largest_terms(terms, tau=tau)
 
 # %% [markdown]
 # Move $\tau$: dividing $\tau$ by ten multiplies all exponents by ten. Move $k$: the exponent of the last bar, $j = k$,
-# is the *mean* of the $k$ largest scores divided by $\tau \log 10$. So the height of the last bar depends little on $k$.
+# is the *mean* of the $k$ largest scores divided by $\tau \log 10$. So the height of the last bar depends little on
+# $k$.
 #
 # **Figure.** The largest terms for the values of the controls. A bar that rises above a line is a number that this
 # precision cannot hold.

@@ -304,8 +304,8 @@ assert best.max() > 1e-5
 # %% [markdown]
 # Move $k$ and the order $p$.
 #
-# **Figure.** Recursion and series for the values of the controls. With a larger $p$ the error where the two curves cross
-# is smaller; for $k = 1$ the recursion has no error.
+# **Figure.** Recursion and series for the values of the controls. With a larger $p$ the error where the two curves
+# cross is smaller; for $k = 1$ the recursion has no error.
 
 
 # %%
@@ -406,9 +406,9 @@ assert rules.loc["parts agree, 1e-5 (public code)"].max() < 0.02
 #
 # **Figure.** The error of the whole gradient of the loss, relative to its largest entry, over the temperature and the
 # scale of the scores, in float32. In crossed cells the gradient is not finite. Where $\tau$ is large compared with the
-# scores, all elements are alike and Algorithm 2 is accurate. Elsewhere Algorithm 2 alone fails. With the series an error
-# of about a thousandth remains in most cells. The error is larger where $\tau$ is smallest and the scores are largest.
-# Both hold for the rule of the package and for that of the public code.
+# scores, all elements are alike and Algorithm 2 is accurate. Elsewhere Algorithm 2 alone fails. With the series an
+# error of about a thousandth remains in most cells. The error is larger where $\tau$ is smallest and the scores are
+# largest. Both hold for the rule of the package and for that of the public code.
 
 
 # %% tags=["hide-input"]

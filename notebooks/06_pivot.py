@@ -84,8 +84,8 @@ ax = figures.head_and_tail(table, k=k, tau=tau)
 # Move $\tau$. A large $\tau$ brings all weights of the tail close to one, and a small $\tau$ brings them close to zero.
 # They never leave the interval from 0 to 1.
 #
-# **Figure.** Head, pivot and tail for the values of the controls. $\tau$ changes the weights on the right and leaves the
-# distances on the left as they are.
+# **Figure.** Head, pivot and tail for the values of the controls. $\tau$ changes the weights on the right and leaves
+# the distances on the left as they are.
 
 
 # %%
@@ -491,7 +491,8 @@ assert torch.allclose(gradient[tail], -gradient[label] * derivative, rtol=1e-10)
 # The gradient of the tail takes one pass over the scores, with $k$ multiplications and additions per class. Move $\tau$
 # and $k$: the curve bends, and the points stay on it.
 #
-# **Figure.** Derivatives of the tail for the values of the controls. The points stay on the curve for every $\tau$ and $k$.
+# **Figure.** Derivatives of the tail for the values of the controls. The points stay on the curve for every $\tau$ and
+# $k$.
 
 
 # %%

@@ -93,9 +93,9 @@ forward = recorded("forward")
 tables.show(tables.speed_table(forward, "forward"))
 
 # %% [markdown]
-# On the paper's GPU, DC is faster than SA from 1,000 classes on. On our processor, SA is 1.8 to 2.6 times as fast as DC.
-# The next lines give the time of DC divided by that of SA, in the paper and here, and say how much faster pivot is than
-# DC.
+# On the paper's GPU, DC is faster than SA from 1,000 classes on. On our processor, SA is 1.8 to 2.6 times as fast as
+# DC. The next lines give the time of DC divided by that of SA, in the paper and here, and say how much faster pivot is
+# than DC.
 
 # %% tags=["hide-input"]
 if len(forward):
@@ -111,8 +111,8 @@ if len(forward):
 # ## Table 4: the backward pass
 #
 # The table compares the paper's custom backward pass (CB, Algorithm 2 of the paper, explained in chapter 5) with
-# automatic differentiation (AD) of the same forward pass. The forward pass is done before the clock starts. The backward
-# pass of pivot needs one polynomial per sample and one pass over the scores.
+# automatic differentiation (AD) of the same forward pass. The forward pass is done before the clock starts. The
+# backward pass of pivot needs one polynomial per sample and one pass over the scores.
 
 # %% tags=["hide-input"]
 backward = recorded("backward")
@@ -273,8 +273,8 @@ tables.show(tables.exponent_table(exponents))
 # **Figure.** Time per sample against $k$, with 1,000 classes. The steps in the curves are changes of arithmetic. Up to
 # $k = 5$ float32 is accurate enough for the coefficients, and then float64 is. From $k = 17$ with Numba and from
 # $k = 33$ in plain torch, a second algorithm takes over: it measures the scores from another point than the pivot
-# (chapter 6), and stays accurate to rounding for every $k$. In plain torch its time grows faster than $k$, which the one
-# exponent of the table hides.
+# (chapter 6), and stays accurate to rounding for every $k$. In plain torch its time grows faster than $k$, which the
+# one exponent of the table hides.
 
 # %%
 sweep = recorded("k_sweep")

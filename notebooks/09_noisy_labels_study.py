@@ -193,7 +193,9 @@ if len(tuned) == len(pair) == 110:
     assert [found[0.8] for found in one["each loss tuned"]] == [-1.0, 5.6]
     assert [one["each loss tuned"][0][level] for level in (0.0, 0.2)] == [-5.7, -4.9]
     assert one["each loss tuned"][1][0.4] < 0 < one["each loss tuned"][1][0.6]
-    by_seed = tables.differences_by_seed(tables.of_grouping(tuned, "superclass"), **top1)
+    by_seed = tables.differences_by_seed(
+        tables.of_grouping(tuned, "superclass"), **top1
+    )
     span = tables.intervals(by_seed, ["noise_level"]).set_index("noise_level").loc[0.8]
     assert (round(span["low"], 1), round(span["high"], 2)) == (-2.1, 0.05)
 in_paper = paper_gain("top1")

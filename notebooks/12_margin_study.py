@@ -306,9 +306,9 @@ assert value(solve(1e-3, margin).weights, 0.0, margin) < margin
 
 # %% [markdown]
 # The printed proof rescales by a factor $\beta$ and lets $\beta$ tend to a limit. The problems are equivalent for every
-# $\beta > 0$, but not in the limit. The first part, which is the one the paper uses, is right: fix $\alpha = 1$ and tune
-# the regularization. For the smooth loss there is no such theorem, because scaling all scores does not scale the smooth
-# loss unless $\tau$ is scaled with them.
+# $\beta > 0$, but not in the limit. The first part, which is the one the paper uses, is right: fix $\alpha = 1$ and
+# tune the regularization. For the smooth loss there is no such theorem, because scaling all scores does not scale the
+# smooth loss unless $\tau$ is scaled with them.
 
 # %% [markdown]
 # ## What was found on images

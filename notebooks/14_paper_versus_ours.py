@@ -95,8 +95,8 @@ tables.show(tables.findings_table())
 # ## Beyond the paper
 #
 # The paper leaves some questions open, or answers them without numbers. The table has our questions, the numbers that
-# answer them and the chapter that shows them. Accuracies are top-5 on test images in percent, differences are in points with
-# 95 % intervals over seeds; a difference without an interval is that of one seed.
+# answer them and the chapter that shows them. Accuracies are top-5 on test images in percent, differences are in points
+# with 95 % intervals over seeds; a difference without an interval is that of one seed.
 
 # %%
 tables.show(tables.further_table())

@@ -33,6 +33,7 @@ from smooth_topk.study.tables.differences import (
 STOPPED, LAST = "test_top5", "last_test_top5"  # columns of runs.csv: the epoch that validation chose, the last one
 RECORDED_SEEDS = range(5)  # of the runs on features
 FEATURES, IMAGES = "features, 5 seeds", "images, 2 seeds"
+NO_NUMBER = "(the paper gives no number)"
 CLAIM_COLUMNS = ["key", "claim", "chapter", "scale", "paper", "mean", "low", "high"]
 CHAPTERS = {
     "noise": "09_noisy_labels_study",
@@ -147,7 +148,7 @@ def readme_table(folder: Path | None = None) -> pd.DataFrame:
         ["No noise: both losses are equal in top-5", "nearly, cross-entropy is ahead", tuned,
          lambda runs: _beside(_at(runs, 0.0).mean(), printed[0.0], digits=2)],
         ["Label noise, p = 0.8: cross-entropy needs early stopping", "not on features, with either decay", pair,
-         lambda runs: f"{signed(gained_by_stopping(runs).loc[0.8, 'cross_entropy'])} points (the paper gives no number)"],
+         lambda runs: f"{signed(gained_by_stopping(runs).loc[0.8, 'cross_entropy'])} points {NO_NUMBER}"],
         ["Networks do not train at a small τ", "true on images, not on features", taus,
          lambda runs: "top-5 of {:.1f} % at τ = 0 and {:.1f} % at τ = 0.1".format(*by_temperature(runs)[[0.0, 0.1]])],
         ["Few images, 5 %: L_{5,0.1} leads in top-5", "no", small,

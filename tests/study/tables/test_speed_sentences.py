@@ -15,7 +15,8 @@ def chapter(name: str) -> str:
 
 def seconds(section: str, by: str = "n") -> pd.DataFrame:
     """Seconds by size (rows) and algorithm (columns)."""
-    return pd.read_csv(recorded_folder() / f"speed_{section}.csv").pivot(index=by, columns="algorithm", values="seconds")
+    table = pd.read_csv(recorded_folder() / f"speed_{section}.csv")
+    return table.pivot(index=by, columns="algorithm", values="seconds")
 
 
 def test_summation_is_as_much_faster_than_the_tree_as_chapter_7_says():
