@@ -27,7 +27,7 @@ TIMES = ["algorithm", "direction", "n", "seconds"]
 STABILITY = ["algorithm", "dtype", "tau", "stable"]
 OPENING = """# Results
 
-The paper's numbers beside ours, in one figure and then table by table.
+Every number of the paper stands beside ours: first in one figure, then table by table.
 
 ```{{figure}} _static/pictures/claims.svg
 :alt: One line per claim: a hollow dot for the paper's number, a filled dot with an interval for ours.
