@@ -117,7 +117,8 @@ ax = figures.loss_curves(curves)
 # Move $\tau$, $k$ and the margin. What happens to the smooth loss when $\tau$ is small, and what happens when $\tau$ is
 # large?
 #
-# **Figure.** The same losses for the values of the controls.
+# **Figure.** The same losses for the values of the controls. With a small $\tau$ the smooth loss lies on the hard loss;
+# with a large $\tau$ it stays far above it.
 
 # %%
 controls.explore(

@@ -166,14 +166,15 @@ curves = measure.loss_curve_table(others, k=k, margin=margin, **options)
 ax = figures.loss_curves(curves)
 
 # %%
-# The hard loss is at least the error times the margin (or the error, if α > 1).
+# The hard loss is at least min(α, 1) times the error.
 value = curves.pivot(index="true_score", columns="loss", values="value")
 assert (value["hard"] >= min(margin, 1.0) * value["error"]).all()
 
 # %% [markdown]
 # Move $k$ and the margin. Where does the hinge end? With margin 0 the loss no longer lies above the error.
 #
-# **Figure.** Error and hard loss for the values of the controls.
+# **Figure.** Error and hard loss for the values of the controls. The hinge reaches zero where the true score is
+# $k\alpha$ above the $k$-th largest other score.
 
 # %%
 controls.explore(
@@ -254,7 +255,8 @@ assert (bars[bars["loss"] == "smooth, τ = 1"]["derivative"] != 0).all()
 # %% [markdown]
 # Move $\tau$, $k$ and the margin. When does the smooth loss move as few classes as the hard one?
 #
-# **Figure.** The derivatives of the hard and the smooth loss for the values of the controls.
+# **Figure.** The derivatives of the hard and the smooth loss for the values of the controls. With a small $\tau$ both
+# losses move the same classes, two at most; with a large $\tau$ the smooth loss moves all of them.
 
 
 # %%

@@ -74,7 +74,8 @@ for value in taus:
 # %% [markdown]
 # Move $\tau$, $k$ and the margin.
 #
-# **Figure.** The hard and the smooth loss for the values of the controls.
+# **Figure.** The hard and the smooth loss for the values of the controls. The larger $\tau$ is, the wider is the bend
+# that takes the place of the corner.
 
 
 # %%
@@ -210,7 +211,8 @@ for name, values in found.items():
 #
 # Move $\tau$ towards zero, and watch the push gather at the $k$-th place.
 #
-# **Figure.** The derivatives of the hard and the smooth loss for the values of the controls.
+# **Figure.** The derivatives of the hard and the smooth loss for the values of the controls. The smaller $\tau$ is, the
+# more of the push lies on the $k$-th place, where the hard loss has all of it.
 
 
 # %%
@@ -270,7 +272,8 @@ for size in (2, 5):
 # %% [markdown]
 # Move $\tau$ and $k$.
 #
-# **Figure.** The counter-example for the values of the controls.
+# **Figure.** The counter-example for the values of the controls. For $k \ge 2$ the curve crosses zero where the hard
+# loss is $\tau \log \frac{k}{k-1}$; for $k = 1$ it stays above zero.
 
 
 # %%
@@ -316,7 +319,8 @@ for value in (0.01, 0.1, 0.3, 1.0, 10.0):
 # %% [markdown]
 # Move $\tau$ above $1/\log k$. The printed bound falls below zero, and the tighter bound does not.
 #
-# **Figure.** The samples and both bounds for the values of the controls.
+# **Figure.** The samples and both bounds for the values of the controls. For every $\tau$ and $k$ all errors, on the
+# right of zero, lie above both bounds.
 
 
 # %%
@@ -404,7 +408,8 @@ for value in (0.1, 0.3, 1.0, 10.0):
 # Move the controls. With a large $\tau$ all samples gather on one curve inside the band. (Question 1 asks which curve
 # it is.)
 #
-# **Figure.** Samples, band and hard loss for the values of the controls.
+# **Figure.** Samples, band and hard loss for the values of the controls. The band becomes wider with $\tau$, and no
+# sample leaves it.
 
 
 # %%

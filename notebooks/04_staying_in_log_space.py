@@ -96,9 +96,11 @@ ax = figures.largest_terms(terms, tau=tau)
 
 # %% [markdown]
 # Move $\tau$: dividing $\tau$ by ten multiplies all exponents by ten. Move $k$: the exponent of the last bar, $j = k$,
-# is the *mean* of the $k$ largest scores divided by $\tau \log 10$. So the height of the last bar depends little on $k$.
+# is the *mean* of the $k$ largest scores divided by $\tau \log 10$. So the height of the last bar depends little on
+# $k$.
 #
-# **Figure.** The largest terms for the values of the controls.
+# **Figure.** The largest terms for the values of the controls. A bar that rises above a line is a number that this
+# precision cannot hold.
 
 
 # %%
@@ -123,8 +125,8 @@ controls.explore(draw, tau=tau, k=k)
 # - If $M + \log \binom{n}{j}$ stays below the largest exponent for all $j \le k$, the computation does not overflow,
 #   because $\sigma_j$ has $\binom{n}{j}$ terms, and none of them exceeds $e^M$.
 #
-# The mean of the $k$ largest scores alone does not decide. In this example the mean is negative, and $\sigma_1$
-# overflows all the same:
+# The mean of the $k$ largest scores alone does not tell whether the computation overflows. In this example the mean is
+# negative, and $\sigma_1$ overflows all the same:
 
 # %%
 s = torch.tensor([20.0, -30.0, -40.0, -40.0])
@@ -312,8 +314,8 @@ else:
 # At $\tau = 10^{-4}$ the automatically differentiated tree is off by up to 0.001, in the loss and in the gradient
 # alike. The gradient of the paper's backward pass is off by up to 0.067, at $\tau = 0.01$. This additional error does
 # not come from the logarithms. It comes from a series that the backward pass uses, and the next chapter is about that
-# series. In float64 the logarithms lose as many digits, but there are digits to spare: the loss is still right to
-# twelve. The error of the series remains, at up to 0.00003.
+# series. In float64 the logarithms lose as many digits, but there are digits to spare: the loss still has twelve right
+# digits. The error of the series remains, at up to 0.00003.
 
 # %% tags=["hide-input"]
 if len(stability):
@@ -329,8 +331,8 @@ if len(stability):
     display(tables.show(worst.map("{:.1e}".format)))
 
 # %%
-# Here and now, on the first images in float32: summation overflows, the tree loses up to
-# four of seven digits, pivot none; in float64 the tree and pivot have ten right digits.
+# Computed now for the first images: in float32 summation overflows, the tree loses up
+# to four of seven digits and pivot none; in float64 tree and pivot have ten right ones.
 algorithms = ["summation", "divide_and_conquer_autograd", "pivot"]
 each = {"reduction": "none"}
 losses = {

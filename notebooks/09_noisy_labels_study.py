@@ -94,7 +94,8 @@ blocks.set_title("noise within index blocks")
 blocks.label_outer()
 
 # %% [markdown]
-# The table of the tuned losses, noise within superclasses; the paper prints mean (standard deviation) of three seeds.
+# The table shows the tuned losses under noise within superclasses. The paper prints mean (standard deviation) of three
+# seeds.
 
 # %%
 tables.show(tables.noise_table(tuned))
@@ -176,9 +177,10 @@ tables.show(tables.noise_table(tuned, metric="top1"))
 
 # %% [markdown]
 # With the paper's rate and decay the smooth loss leads in top-1 by 10.8 points at $p = 0.8$ within superclasses and by
-# 17.1 within index blocks. With each loss tuned it is 1.0 point *behind* within superclasses at $p = 0.8$, 4.9 behind
-# at $p = 0.2$, and ahead within index blocks only from $p = 0.6$ on (5.6 points at $p = 0.8$). Without noise it is
-# behind by 5.7 points when tuned, and in the paper by 7.4: a loss for the top-5 error does not rank within the five.
+# 17.1 within index blocks. With each loss tuned it is 4.9 points behind within superclasses at $p = 0.2$ and 1.0 point
+# behind at $p = 0.8$, where the interval (−2.1 to +0.05) just includes zero. Within index blocks it is ahead only from
+# $p = 0.6$ on (5.6 points at $p = 0.8$). Without noise it is behind by 5.7 points when tuned, and in the paper by 7.4:
+# a loss for the top-5 error does not rank within the five.
 
 # %% tags=["hide-input"]
 # The differences in top-1 in the text above are those of the recorded runs.
@@ -191,6 +193,11 @@ if len(tuned) == len(pair) == 110:
     assert [found[0.8] for found in one["each loss tuned"]] == [-1.0, 5.6]
     assert [one["each loss tuned"][0][level] for level in (0.0, 0.2)] == [-5.7, -4.9]
     assert one["each loss tuned"][1][0.4] < 0 < one["each loss tuned"][1][0.6]
+    by_seed = tables.differences_by_seed(
+        tables.of_grouping(tuned, "superclass"), **top1
+    )
+    span = tables.intervals(by_seed, ["noise_level"]).set_index("noise_level").loc[0.8]
+    assert (round(span["low"], 1), round(span["high"], 2)) == (-2.1, 0.05)
 in_paper = paper_gain("top1")
 assert [round(in_paper[level], 1) for level in (0.0, 0.8)] == [-7.4, 20.3]
 
@@ -201,7 +208,8 @@ assert [round(in_paper[level], 1) for level in (0.0, 0.8)] == [-7.4, 20.3]
 #
 # **Figure.** Recorded runs on features with the paper's rate and decay. Left: top-1 accuracy on the noisy training
 # labels. Right: top-5 accuracy on clean validation images. The marker is the epoch that early stopping keeps. Choose a
-# noise level and a grouping: the figure shows the nearest level that was run.
+# noise level and a grouping: at every level cross-entropy ends about 30 points or more above the smooth loss on the
+# left.
 
 # %% tags=["hide-input"]
 curves = evidence.epochs_of(pair)
@@ -213,22 +221,40 @@ controls.explore(
     size=(8.4, 3.4),
     noise_level=noise_level,
     grouping=controls.widgets.Dropdown(
-        options=["superclass", "index_blocks"], value=grouping, description="grouping"
+        options=[(shown, name) for name, shown in tables.GROUPING_NAMES.items()],
+        value=grouping,
+        description="grouping",
     ),
 )
 
 # %% [markdown]
 # With the paper's rate and decay and $p = 0.8$ within superclasses, cross-entropy ends with 69 % of the noisy labels
 # and the smooth loss with 26 %. Without learning any wrong label by heart, 36 % could be right: 20 % keep their label,
-# and a fifth of the others draw it again. So cross-entropy memorises, and the smooth loss does not.
+# and a fifth of the others draw it again. So at this rate and decay cross-entropy memorises, and the smooth loss does
+# not. This rate suits cross-entropy: the rate that the search chose for the smooth loss is 32 times as large.
+#
+# With each loss tuned, cross-entropy ends with 41 % of the noisy labels and the smooth loss with 29 % (within index
+# blocks 38 and 31 %). Cross-entropy then memorises little, the smooth loss still ends below the 36 %, and this is where
+# the lead of the smooth loss is small.
 
 # %% tags=["hide-input"]
 # The shares of noisy labels that the losses have learned are those that the text names.
-if len(pair) == 110:
-    ends = curves.groupby("run_id")["train_top1"].last()
-    noisy_runs = tables.of_grouping(pair, "superclass").query("noise_level == 0.8")
-    learned = noisy_runs["run_id"].map(ends).groupby(noisy_runs["loss"]).mean()
-    assert f"{learned['cross_entropy']:.0%}, {learned['smooth']:.0%}" == "69%, 26%"
+learned = {}
+for name, runs in settings.items():
+    ends = evidence.epochs_of(runs).groupby("run_id")["train_top1"].last()
+    for group in tables.GROUPING_NAMES:
+        part = tables.of_grouping(runs, group).query("noise_level == 0.8")
+        mean = part["run_id"].map(ends).groupby(part["loss"]).mean()
+        learned[name, group] = [f"{share:.0%}" for share in mean]  # CE, then smooth
+if len(tuned) == len(pair) == 110:
+    assert learned["the paper's rate and decay", "superclass"] == ["69%", "26%"]
+    assert learned["each loss tuned", "superclass"] == ["41%", "29%"]
+    assert learned["each loss tuned", "index_blocks"] == ["38%", "31%"]
+rates = [
+    loss["learning_rate"]
+    for loss in (paper_runs.FEATURE_SMOOTH, paper_runs.FEATURE_CROSS_ENTROPY)
+]
+assert round(rates[0] / rates[1], 6) == 32
 
 # %% [markdown]
 # ## Early stopping
@@ -251,19 +277,23 @@ for runs in (tuned, pair):
 # %% [markdown]
 # Validation labels are clean in these runs, as in the paper. A user with noisy labels has noisy validation labels
 # too. So we repeated the tuned runs at $p = 0.4$ and $0.8$ with validation labels as noisy as the training labels.
-# The differences change by less than 0.1 points: on features, the comparison does not depend on clean validation
-# labels.
+# The differences change by less than 0.1 points, in either grouping (first table: within superclasses, second: within
+# index blocks). This concerns the choice of the epoch only, which hardly matters on features. Rates and decays were
+# still chosen on clean validation labels.
 
-# %%
+# %% tags=["hide-input"]
 noisy = evidence.recorded_runs(registry.noisy_validation())
-noisy_classes = tables.of_grouping(noisy, "superclass")
-tables.show(tables.gain_table(noisy_classes).loc[[0.4, 0.8]])
+for group in tables.GROUPING_NAMES:
+    part = tables.of_grouping(noisy, group)
+    display(tables.show(tables.gain_table(part).loc[[0.4, 0.8]]))
 
 # %% tags=["hide-input"]
 # With noisy validation labels the differences change by less than 0.1 points.
 if len(noisy) == 40 and len(tuned) == 110:
-    with_noise = findings.gains(noisy_classes)
-    assert (with_noise - lead["each loss tuned"][[0.4, 0.8]]).abs().max() < 0.1
+    for group, known in (("superclass", lead), ("index_blocks", wide)):
+        with_noise = findings.gains(tables.of_grouping(noisy, group))
+        change = with_noise - known["each loss tuned"][[0.4, 0.8]]
+        assert change.abs().max() < 0.1
 
 # %% [markdown]
 # ## Which grouping is the paper's?
@@ -286,11 +316,11 @@ tables.show(tables.drop_table(pair))
 # %% [markdown]
 # The answer is **open**. On features the index blocks are nearer to the paper's fall at every level in log-odds, and
 # in points at every level but $p = 1$, with either choice of rate and decay. On images (below) the superclasses are
-# nearer at every level in points and the index blocks at every level in log-odds. So points and log-odds disagree on
-# images, and features and images disagree in points. One more fact fits superclasses: with the paper's rate and
-# decay, the accuracies of cross-entropy under noise within superclasses are within 0.6 points of the paper's from $p
-# = 0.4$ on (82.8, 79.3, 74.4 and 67.2 % beside 83.0, 79.6, 74.8 and 67.7 %), although the accuracy without noise is 6
-# points lower.
+# nearer at every level in points and the index blocks at every level in log-odds. On images the two measures thus
+# disagree, and in points features and images disagree. One observation speaks for superclasses: with the paper's rate
+# and decay, the accuracies of cross-entropy under noise within superclasses are within 0.6 points of the paper's from
+# $p = 0.4$ on (82.8, 79.3, 74.4 and 67.2 % beside 83.0, 79.6, 74.8 and 67.7 %), although the accuracy without noise is
+# 6 points lower.
 
 # %% tags=["hide-input"]
 # Which grouping is nearer to the paper is as the text above says, at both scales.
@@ -387,9 +417,9 @@ assert best["weight_decay"] == plain_trials["weight_decay"].max() == 5e-4
 # Does the lead need labels that are learned by heart? With four times the images and a quarter of the epochs the number
 # of steps is the same, but no network learns the wrong labels by heart. Then cross-entropy leads at $p = 0.8$, by 3.6
 # points within superclasses (first table) and by 4.5 within index blocks (second table), in the mean of two seeds. Only
-# the interval of the second excludes zero.
+# the interval within index blocks excludes zero.
 
-# %%
+# %% tags=["hide-input"]
 short = registry.noise_without_memorising()
 brief = evidence.recorded_runs(short)
 for group in tables.GROUPING_NAMES:

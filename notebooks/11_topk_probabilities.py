@@ -167,7 +167,8 @@ assert table["marginal"].max() <= 1 + 1e-12
 # Move $k$: with $k = 1$ the two kinds of bars are equal. Move the image: where does softmax give nearly all of its
 # weight to the first class?
 #
-# **Figure.** Softmax and top-$k$ probabilities for the image and the $k$ of the controls.
+# **Figure.** Softmax and top-$k$ probabilities for the image and the $k$ of the controls. With a larger $k$ every
+# top-$k$ probability is larger, while softmax stays as it is.
 
 
 # %%
@@ -225,9 +226,11 @@ assert set(mean.nlargest(2, "softmax")["name"]) == {"a", "c"}
 assert set(mean.nlargest(2, "marginal")["name"]) == {"a", "b"}
 
 # %% [markdown]
-# Move the score of *a* in the first crop. From which value on does softmax forget *b*?
+# Move the score of *a* in the first crop. From which value on does *b* drop out of the answer by
+# softmax?
 #
-# **Figure.** The first crop and the mean of both crops, for the score of the control.
+# **Figure.** The first crop and the mean of both crops, for the score of the control. The answer by marginals is *a*
+# and *b* for every score of *a* from 1.25 to 10, and the answer by softmax is not.
 
 
 # %%

@@ -130,7 +130,7 @@ for number, worth in ((7, 0.12), (8, 0.33)):
 # trained $(2\alpha, \lambda/2)$ beside $(\alpha, \lambda)$ with $\alpha = 1$ on features; if only the product counted,
 # the difference would be zero.
 
-# %%
+# %% tags=["hide-input"]
 pairs = evidence.recorded_runs(registry.margin_against_decay(findings.RECORDED_SEEDS))
 rows = {}
 for k, part in pairs.groupby("k"):
@@ -150,8 +150,9 @@ tables.show(pd.DataFrame.from_dict(rows, orient="index").rename_axis("validation
 # %% [markdown]
 # For $k = 1$ the two are equal as far as five seeds can tell. For $k = 5$ with $\tau = 0.1$, the pair $(2\alpha,
 # \lambda/2)$ is worse by 0.5 points, and its interval excludes zero. So in this network more than the product counts.
-# The proposition does not cover it: the network has a hidden layer, training ends after 12 epochs, and $\tau$ keeps
-# its value while the scores would have to double.
+# The proposition does not cover it, for four reasons. The network has a hidden layer. The decay was halved in all
+# layers, where the paper speaks of the last one. Training ends after 12 epochs. And $\tau$ keeps its value while the
+# scores would have to double.
 
 # %% tags=["hide-input"]
 # For k = 5 the difference excludes zero, for k = 1 it does not.
@@ -238,7 +239,7 @@ tables.show(table)
 # **Figure.** The top-2 answers of the three solutions: the colour of a point of the plane shows which class is left
 # out. The three pictures are the same.
 
-# %%
+# %% tags=["hide-input"]
 panels = figures.new_panels(ncols=3, figsize=(10.5, 3.6), sharey=True)
 for ax, (name, found) in zip(panels, solutions.items(), strict=True):
     figures.left_out_regions(found.weights, inputs, labels, ax=ax).set_title(name)
@@ -250,7 +251,7 @@ legend = panels[2].legend(loc="upper left", bbox_to_anchor=(1, 1))
 #
 # **Figure.** The top-2 answers for three products $\lambda\alpha$: the regions move.
 
-# %%
+# %% tags=["hide-input"]
 answers = {}
 panels = figures.new_panels(ncols=3, figsize=(10.5, 3.6), sharey=True)
 for ax, factor in zip(panels, (0.1, 1.0, 10.0), strict=True):
@@ -293,19 +294,21 @@ assert (
 )  # one of them solves this one
 
 # %% [markdown]
-# Without regularization, equal scores for all classes solve $(P_{0,0})$, and $\gamma w + \nu$ has equal scores again.
-# With a margin they cost $\alpha$, and some other $w$ costs less: equal scores never solve $(P_{0,\alpha})$.
+# Without regularization, take weights that give all classes equal scores. They solve $(P_{0,0})$, and $\gamma w + \nu$
+# again gives equal scores. With a margin, equal scores cost $\alpha$, and in this problem, as in every separable one,
+# another $w$ costs less. So there equal scores do not solve $(P_{0,\alpha})$.
 
 # %%
-# Equal scores cost the margin, and another solution costs less.
+# Equal scores cost the margin, and in this problem another w costs less.
 equal = [gamma * zero + nu for gamma in (0.5, 1.0, 2.0) for nu in (-1.0, 0.0, 3.0)]
 assert {value(weights, 0.0, margin) for weights in equal} == {margin}
 assert value(solve(1e-3, margin).weights, 0.0, margin) < margin
 
 # %% [markdown]
-# The printed proof lets $\beta$ tend to a limit that it never reaches. The first part, which is the one the paper
-# uses, is right: fix $\alpha = 1$ and tune the regularization. For the smooth loss there is no such theorem, because
-# log-sum-exp is not homogeneous; $\tau$ sets a scale of its own.
+# The printed proof rescales by a factor $\beta$ and lets $\beta$ tend to a limit. The problems are equivalent for every
+# $\beta > 0$, but not in the limit. The first part, which is the one the paper uses, is right: fix $\alpha = 1$ and
+# tune the regularization. For the smooth loss there is no such theorem, because scaling all scores does not scale the
+# smooth loss unless $\tau$ is scaled with them.
 
 # %% [markdown]
 # ## What was found on images

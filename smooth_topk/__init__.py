@@ -1,4 +1,4 @@
-"""The smooth top-k loss of Berrada, Zisserman and Kumar (ICLR 2018), exact in float32."""
+"""The smooth top-k loss of Berrada, Zisserman and Kumar (ICLR 2018), accurate to rounding in float32."""
 
 from .losses import HardTopKLoss, SmoothTopKLoss, hard_topk_loss, smooth_topk_loss
 from .noisy_labels import balanced_subset, corrupt_within_superclass, hold_out

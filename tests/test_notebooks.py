@@ -1,5 +1,7 @@
 """Every chapter runs from top to bottom with the profile smoke, and is written in the book's form."""
 
+import re
+
 import jupytext
 import pytest
 
@@ -7,6 +9,7 @@ from smooth_topk.study.book import plan
 from smooth_topk.study.experiments import profiles
 
 CHAPTERS = plan.chapters()
+TABLE_RULE = re.compile(r"\|\s*:?-{3,}:?\s*\|")  # the line under the headings of a Markdown table
 each_chapter = pytest.mark.parametrize("name", CHAPTERS)
 
 
@@ -41,6 +44,14 @@ def test_no_line_of_text_begins_with_a_percent_sign(name):
     """The book would take such a line, and the rest of its paragraph, for a comment."""
     texts = [cell.source for cell in jupytext.read(CHAPTERS[name]).cells if cell.cell_type == "markdown"]
     assert [line for text in texts for line in text.splitlines() if line.lstrip().startswith("%")] == []
+
+
+@each_chapter
+def test_no_table_is_squeezed_into_a_paragraph(name):
+    """An editor that fills paragraphs joins the rows of a table; a reader then sees its bars and dashes as text."""
+    texts = [cell.source for cell in jupytext.read(CHAPTERS[name]).cells if cell.cell_type == "markdown"]
+    rules = [line for text in texts for line in text.splitlines() if TABLE_RULE.search(line)]
+    assert [line for line in rules if line.strip("|:- ")] == []
 
 
 @each_chapter

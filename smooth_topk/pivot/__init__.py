@@ -24,7 +24,7 @@ class Backend(Protocol):
     """A module that computes losses and first derivatives; its state is its own affair, O(k) numbers per row."""
 
     def supports(self, scores: Tensor, k: int) -> bool:
-        """Whether it is exact, and can run, for these scores and this k."""
+        """Whether it is accurate to rounding, and can run, for these scores and this k."""
 
     def forward(self, scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -> tuple[Tensor, ...]:
         """Losses (N,) and the state; a label outside [0, C) makes its loss NaN or raises, and reads no memory."""

@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jupyterlab")]
 ROOT = Path(__file__).parents[2]
 CHAPTER = "00_start_here"
 START = 120_000  # milliseconds until a kernel has started and imported torch on a busy machine
+LINK = "[Errata](../book/errata.md#2-the-number-of-subsets-that-contain-the-label)"  # as the chapters have them
 PICTURE = ".jp-OutputArea-output svg.explorer-picture"
 CELLS = [
     """
@@ -54,11 +55,15 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     from nbformat import v4
 
     tmp_path = tmp_path_factory.mktemp("lab")
-    for name in (f"{CHAPTER}.ipynb", f"{CHAPTER}.py", "jupytext.toml"):
-        shutil.copy(ROOT / "notebooks" / name, tmp_path)
-    notebook = v4.new_notebook(cells=[v4.new_code_cell(source.strip()) for source in CELLS])
+    chapters, book = tmp_path / "project" / "notebooks", tmp_path / "project" / "book"
+    for folder, names in (chapters, (f"{CHAPTER}.ipynb", f"{CHAPTER}.py", "jupytext.toml")), (book, ("errata.md",)):
+        folder.mkdir(parents=True)
+        for name in names:
+            shutil.copy(ROOT / folder.name / name, folder)
+    cells = [v4.new_code_cell(source.strip()) for source in CELLS]
+    notebook = v4.new_notebook(cells=[v4.new_markdown_cell(LINK), *cells])
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    nbformat.write(notebook, tmp_path / "small.ipynb")
+    nbformat.write(notebook, chapters / "small.ipynb")
     folders = {
         "JUPYTER_CONFIG_PATH": ROOT / "scripts" / "jupyter",  # as lab.sh has it
         "HOME": tmp_path,
@@ -73,7 +78,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     }
     environment = {**os.environ, **{name: str(path) for name, path in folders.items()}, "JUPYTER_PREFER_ENV_PATH": "1"}
     token = secrets.token_hex(8)
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--ServerApp.root_dir={tmp_path}"]
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
+    command += [
+        f"--ServerApp.root_dir={chapters.parent}",
+        f"--ServerApp.preferred_dir={chapters}",
+    ]  # as in lab.sh
     command += ["--ServerApp.ip=127.0.0.1", "--ServerApp.port=0"]  # a free one, which it writes down when it listens
     command += [f"--IdentityProvider.token={token}"]
     with open(tmp_path / "lab.log", "w") as log:
@@ -81,7 +90,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         port = port_of(server, tmp_path)
         # A workspace of its own for each notebook: the tabs of another test are not opened again.
-        yield f"http://127.0.0.1:{port}/lab/workspaces/{{0}}/tree/{{0}}.ipynb?token={token}"
+        yield f"http://127.0.0.1:{port}/lab/workspaces/{{0}}/tree/notebooks/{{0}}.ipynb?token={token}"
     finally:
         server.terminate()  # JupyterLab ends its kernels with itself
         server.wait(timeout=60)
@@ -147,6 +156,15 @@ def test_the_file_list_shows_chapters_without_their_twins_and_nobody_asks_about_
     expect(listed.filter(has_text=f"{CHAPTER}.py")).to_have_count(0)
     page.locator(PICTURE).wait_for(timeout=START)
     expect(page.get_by_text("news")).to_have_count(0)
+    expect(page.locator(".jp-Dialog")).to_have_count(0)
+
+
+def test_a_link_of_a_chapter_opens_the_page_of_the_book(lab, watched):
+    page = run_all(lab, "small", watched)
+    page.locator(PICTURE).wait_for(timeout=START)  # all cells have run: nothing moves any more
+    page.get_by_role("link", name="Errata", exact=True).click()
+    rendered = page.locator(".jp-MarkdownViewer h1")
+    expect(rendered).to_be_visible(timeout=START)
     expect(page.locator(".jp-Dialog")).to_have_count(0)
 
 

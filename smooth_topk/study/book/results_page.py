@@ -27,14 +27,7 @@ TIMES = ["algorithm", "direction", "n", "seconds"]
 STABILITY = ["algorithm", "dtype", "tau", "stable"]
 OPENING = """# Results
 
-This page puts the paper's numbers beside ours. **Every number comes from a CSV file** in `book/results`: the paper's
-from `paper/`, ours with machine, versions and date. Ours come from two scales, and each number says from which:
-
-- **features**: a small head on built-in features of CIFAR-100, mostly five seeds (profile `quick`);
-- **images**: a network of 160 thousand parameters on CIFAR-100, one or two seeds (profile `laptop`).
-
-The paper's own setting (profile `paper`) was not run. In the tables a number in brackets behind an accuracy is the
-standard deviation over seeds.
+Every number of the paper stands beside ours: first in one figure, then table by table.
 
 ```{{figure}} _static/pictures/claims.svg
 :alt: One line per claim: a hollow dot for the paper's number, a filled dot with an interval for ours.
@@ -45,6 +38,15 @@ not tell the two losses (or margins) apart.
 ```
 
 {claims}
+
+**Every number comes from a CSV file** in `book/results`: the paper's from `paper/`, ours with machine, versions and
+date. Ours come from two scales, and each number says from which:
+
+- **features**: a small head on built-in features of CIFAR-100, mostly five seeds (profile `quick`);
+- **images**: a network of 160 thousand parameters on CIFAR-100, one or two seeds (profile `laptop`).
+
+The paper's own setting (profile `paper`) was not run. In the tables a number in brackets behind an accuracy is the
+standard deviation over seeds.
 """
 IN_SHORT = """## In short
 

@@ -24,6 +24,7 @@ from matplotlib.transforms import Bbox
 from smooth_topk.study.chapters import frames
 from smooth_topk.study.chapters.vector_picture import drawn_parts, new_figure, svg
 
+NOISE_LEVELS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # of Table 1
 TICKS = 5  # at most, on an axis that is not logarithmic
 LAYOUT = {"width": "320px"}
 STYLE = {"description_width": "90px"}
@@ -52,9 +53,11 @@ def margin_slider(value: float = 1.0, *, maximum: float = 3.0) -> widgets.FloatS
     return _slider(widgets.FloatSlider, "margin α", value, min=0.0, max=maximum, step=0.05)
 
 
-def noise_slider(value: float = 0.0) -> widgets.FloatSlider:
-    """Returns a slider for the noise level, the paper's p."""
-    return _slider(widgets.FloatSlider, "noise p", value, min=0.0, max=1.0, step=0.05)
+def noise_slider(value: float = 0.0) -> widgets.SelectionSlider:
+    """Returns a slider for the noise level, the paper's p, over the levels that were run; it starts at the nearest."""
+    nearest = min(NOISE_LEVELS, key=lambda level: abs(level - value))
+    options = [(f"{level:g}", level) for level in NOISE_LEVELS]
+    return widgets.SelectionSlider(options=options, value=nearest, description="noise p", layout=LAYOUT, style=STYLE)
 
 
 SLIDERS: dict[str, Callable] = {"tau": tau_slider, "k": k_slider, "margin": margin_slider, "noise_level": noise_slider}

@@ -84,7 +84,7 @@ def switched_topk_loss(
 
     At such a gap one k-subset weighs at least `threshold` times any other, so the authors replace the smooth loss by
     its limit. The smaller τ is, the more samples are switched. The paper does not mention it, and our own loss needs no
-    such rule: it is exact at every τ.
+    such rule: it is accurate to rounding at every τ.
 
     Args:
         scores, labels, k, margin, reduction: as in `topk_hinge_alpha`.

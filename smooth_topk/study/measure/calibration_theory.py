@@ -42,7 +42,7 @@ minimum is
     α min(Σ_{j >= k} p_[j], 2 Σ_{j > k} p_[j])
 
 and for p_[k] < Σ_{j > k} p_[j] it is attained at d = 0, where the classes k to n all tie: the k-th class is not told
-from the least likely one. For k = 1 this is the well-known need of the multiclass hinge for a majority.
+from the least likely one. For k = 1 this is the majority that the hinge of Crammer and Singer needs.
 
 **The noised hinge is not calibrated with much noise.** Let k + 1 classes have the same score s, and let the others be
 absent. The threshold, the smallest of the k + 1 noised scores, has the expectation s - ε m, where m is the expected

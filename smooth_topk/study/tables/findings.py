@@ -33,6 +33,7 @@ from smooth_topk.study.tables.differences import (
 STOPPED, LAST = "test_top5", "last_test_top5"  # columns of runs.csv: the epoch that validation chose, the last one
 RECORDED_SEEDS = range(5)  # of the runs on features
 FEATURES, IMAGES = "features, 5 seeds", "images, 2 seeds"
+NO_NUMBER = "(the paper gives no number)"
 CLAIM_COLUMNS = ["key", "claim", "chapter", "scale", "paper", "mean", "low", "high"]
 CHAPTERS = {
     "noise": "09_noisy_labels_study",
@@ -102,7 +103,7 @@ def findings_table(folder: Path | None = None) -> pd.DataFrame:
         ["the smooth loss leads in top-1 too, p = 0.2 to 1 (Table 1)", _list(pd.Series(paper_gain("top1"))[0.2:]),
          say(tuned, lambda runs: _gains_of_groupings(runs, "test_top1")),
          say(images, lambda runs: _gains_of_groupings(runs, "test_top1"))],
-        ["early stopping helps cross-entropy and not the smooth loss", "in words",
+        ["early stopping helps cross-entropy and not the smooth loss", "no number given",
          say(tuned, _stopping) + "; with the paper's rate and decay " + say(pair, _stopping),
          say(images, _stopping)],
         ["noise lowers the top-5 accuracy of cross-entropy, p = 0.2 to 1 (Table 1)",
@@ -113,9 +114,9 @@ def findings_table(folder: Path | None = None) -> pd.DataFrame:
          ", ".join(f"{mean:.1f}" for mean in taus),
          say(records.runs(registry.figure_2_temperature("quick")), _temperatures),
          say(records.runs(registry.figure_2_temperature("laptop")), _temperatures)],
-        ["at a small τ most derivatives are zero at first (Figure 2b)", "a curve", NOT_RUN,
+        ["at a small τ most derivatives are zero at first (Figure 2b)", "a curve without numbers", NOT_RUN,
          _shares_of_derivatives(records.folder)],
-        ["a falling τ gains nothing over a fixed one", "in words",
+        ["a falling τ gains nothing over a fixed one", "no number given",
          say(records.runs(registry.temperature_annealing("quick")), _annealed),
          say(records.runs(registry.temperature_annealing("laptop")), _annealed)],
         ["5, 10, 25, 50, 100 % of the images: L_{5,0.1} leads with few (Table 2)",
@@ -147,7 +148,7 @@ def readme_table(folder: Path | None = None) -> pd.DataFrame:
         ["No noise: both losses are equal in top-5", "nearly, cross-entropy is ahead", tuned,
          lambda runs: _beside(_at(runs, 0.0).mean(), printed[0.0], digits=2)],
         ["Label noise, p = 0.8: cross-entropy needs early stopping", "not on features, with either decay", pair,
-         lambda runs: f"{signed(gained_by_stopping(runs).loc[0.8, 'cross_entropy'])} points (paper: in words)"],
+         lambda runs: f"{signed(gained_by_stopping(runs).loc[0.8, 'cross_entropy'])} points {NO_NUMBER}"],
         ["Networks do not train at a small τ", "true on images, not on features", taus,
          lambda runs: "top-5 of {:.1f} % at τ = 0 and {:.1f} % at τ = 0.1".format(*by_temperature(runs)[[0.0, 0.1]])],
         ["Few images, 5 %: L_{5,0.1} leads in top-5", "no", small,

@@ -234,7 +234,9 @@ def test_without_recorded_runs_the_results_page_shows_the_paper_and_says_not_run
 def test_the_results_page_begins_with_the_figure_and_links_each_claim_to_its_chapter():
     results = ROOT / "book" / "results"
     text = results_page.results_page(results, {"09_noisy_labels_study"})
-    assert text.index("_static/pictures/claims.svg") < text.index("## In short")
+    above = text[: text.index("```{figure} _static/pictures/claims.svg")]
+    assert above.startswith("# Results\n")
+    assert above.count(".") == 1  # one sentence
     opening = text[: text.index("## In short")]
     assert opening.count("](chapters/09_noisy_labels_study)") == 5
     assert "](chapters/12_margin_study)" not in text  # this book does not have the chapter
