@@ -7,13 +7,12 @@ the assumption of `experiments/expected_cost.py`.
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
-import torch
 
 from smooth_topk.study.book.plain_text import bytes_in_words, seconds_in_words
 from smooth_topk.study.book.plan import missing_data
 from smooth_topk.study.experiments.expected_cost import ASSUMPTIONS, expected_seconds, makespan, step_kind
 from smooth_topk.study.experiments.run_config import RunConfig
-from smooth_topk.study.measure.disk_space import CLASSES, checkpoint_bytes, image_bytes, training_bytes
+from smooth_topk.study.measure.disk_space import checkpoint_bytes, image_bytes, network_without_memory, training_bytes
 from smooth_topk.study.measure.step_times import (
     COMPUTED,
     DeviceSpeed,
@@ -24,7 +23,6 @@ from smooth_topk.study.measure.step_times import (
 from smooth_topk.study.records.paths import data_folder_or_default, results_folder, runs_folder
 from smooth_topk.study.records.runs import read_runs
 from smooth_topk.study.training.checkpoints import KEPT
-from smooth_topk.study.training.models import build_model
 
 
 def calibrate(profile: str, experiments: Mapping[str, Sequence[RunConfig]]) -> str:
@@ -148,6 +146,4 @@ def _memory(run: RunConfig, speed: DeviceSpeed | None) -> float:
 
 def _room(run: RunConfig) -> int:
     """Returns the bytes of the checkpoints that an unfinished run keeps, with the one that is being written."""
-    with torch.device("meta"):
-        network = build_model(run.model, CLASSES.get(run.dataset, 100))
-    return (KEPT + 1) * checkpoint_bytes(network)
+    return (KEPT + 1) * checkpoint_bytes(network_without_memory(run.model, run.dataset))

@@ -177,6 +177,8 @@ def check_value(where: str, name: str, default: Any, value: Any) -> None:
     wanted = "a number or a list of numbers" if default is None else f"like {default!r}"
     if isinstance(value, str) if default is None else not same_kind(default, value):
         raise Refusal(f"{where} is {wanted}, got {value!r}.")
+    if isinstance(value, (list, tuple)) and not value:
+        raise Refusal(f"{where} must name at least one value, got {value!r}.")
     if name in {known.name for known in fields(RunConfig)} - {"dataset", "model"}:  # these two depend on each other
         try:
             RunConfig(**{name: value})

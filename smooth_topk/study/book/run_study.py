@@ -46,7 +46,7 @@ from smooth_topk.study.book.plan import (
 from smooth_topk.study.experiments.expected_cost import makespan
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.experiments.selections import runs_of_chapters, selected_runs
-from smooth_topk.study.records.files import LockHeldError, exclusive, make_folder, write_whole
+from smooth_topk.study.records.files import LockHeldError, exclusive, make_folder, make_writable_folder, write_whole
 from smooth_topk.study.records.paths import (
     absolute,
     check_executor,
@@ -111,6 +111,7 @@ def act(options: Namespace) -> int:
     """Does what the options ask for; raises in a full sentence where it cannot."""
     if options.runs:
         os.environ["SMOOTH_TOPK_RUNS"] = str(absolute(options.runs))
+    refuse_what_is_no_folder(runs_folder(options.profile))
     workers_setting()
     kind, _, address = check_executor(options.cluster or executor_setting()).partition(":")
     if kind == "ray" and address:
@@ -119,6 +120,9 @@ def act(options: Namespace) -> int:
         check_address(address)
     if options.trainings:
         return only_trainings(options)
+    for given, name in ((options.list, "--list"), (options.dry_run, "--dry-run"), (options.calibrate, "--calibrate")):
+        if options.merge and given:
+            raise Refusal(f"--merge writes records and {name} writes none: give one of them, got both.")
     tasks = make_plan(options.profile, options.notebooks, options.parameters)
     if options.merge:
         return merge(options)
@@ -129,12 +133,29 @@ def act(options: Namespace) -> int:
     if options.list or options.dry_run or options.calibrate:
         return show_plan(tasks, missing, options)
     refuse_missing_data(tasks)
-    folder = make_folder(runs_folder(options.profile))
+    with unwritable_is_refused():
+        folder = make_writable_folder(runs_folder(options.profile))
     try:
         with exclusive(folder / "lock", wait=False):
             return run(folder, tasks, missing, options)
     except LockHeldError as held:
         raise Refusal(f"Another study is running in {folder}, {held.owner}: wait for it, or stop it.") from None
+
+
+def refuse_what_is_no_folder(folder: Path) -> None:
+    """Raises a Refusal where a file stands in the way of a folder that is still to be made."""
+    existing = next(part for part in (folder, *folder.parents) if part.exists())
+    if not existing.is_dir():
+        raise Refusal(f"{existing} is not a folder: choose another place for the results with --runs FOLDER.")
+
+
+@contextlib.contextmanager
+def unwritable_is_refused() -> Iterator[None]:
+    """A folder that cannot be written to, before anything started, is a reason to refuse like any other."""
+    try:
+        yield
+    except OSError as error:
+        raise Refusal(as_sentence(error)) from None
 
 
 @contextlib.contextmanager
@@ -159,7 +180,8 @@ def merge(options: Namespace) -> int:
     from smooth_topk.study.records.merge import merge_records  # imports torch, so not for --list
 
     target = results_folder(options.profile)
-    added, known = merge_records(absolute(options.merge), target)
+    with unwritable_is_refused():
+        added, known = merge_records(absolute(options.merge), target)
     print(f"{added} runs of {options.merge} were added to {target}; {known} were there already.")
     return 0
 
@@ -202,6 +224,8 @@ def only_trainings(options: Namespace) -> int:
     runs = [run for part in experiments.values() for run in part]
     for name, command in missing_data(run.dataset for run in runs).items():
         raise Refusal(f"The trainings need {name}, which is not in {data_folder_or_default()}: run `{command}` first.")
+    with unwritable_is_refused():
+        make_writable_folder(runs_folder(options.profile))
     from smooth_topk.study.grid import run_grid  # imports torch, so not for --list
 
     with cluster_for_all(options.cluster) as executor:

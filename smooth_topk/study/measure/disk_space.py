@@ -4,15 +4,16 @@ import pandas as pd
 import torch
 
 from smooth_topk.study.experiments.expected_cost import SPLITS
+from smooth_topk.study.experiments.run_config import FEATURES
 from smooth_topk.study.training.checkpoints import KEPT
 from smooth_topk.study.training.models import build_model
 
-CLASSES = {"imagenet": 1000}  # the other data sets have 100
+CLASSES = {"imagenet": 1000, "constructed_1000": 1000, "constructed_10000": 10_000}  # the other data sets have 100
 IMAGE_SHAPES = {
     "synthetic": (3, 32, 32),
     "cifar100": (3, 32, 32),
-    "cifar100_features": (128,),
     "imagenet": (3, 224, 224),
+    **{name: (size,) for name, size in FEATURES.items()},
 }
 NETWORKS = {"small": 100, "densenet40_12": 100, "densenet40_40_bc": 100, "resnet18": 1000}  # with their classes
 
@@ -30,6 +31,12 @@ def disk_table() -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("network")
 
 
+def network_without_memory(model: str, dataset: str) -> torch.nn.Module:
+    """Returns the network for a data set with all its classes, on tensors without memory behind them."""
+    with torch.device("meta"):
+        return build_model(model, CLASSES.get(dataset, 100), FEATURES.get(dataset, 128))
+
+
 def training_bytes(model: str, dataset: str, batch_size: int) -> int:
     """Returns what a training holds in memory at the end of a forward pass in float32, images of the data set left out.
 
@@ -43,7 +50,7 @@ def training_bytes(model: str, dataset: str, batch_size: int) -> int:
         return tensor
 
     with torch.device("meta"), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        network = build_model(model, CLASSES.get(dataset, 100))
+        network = network_without_memory(model, dataset)
         images = torch.empty(batch_size, *IMAGE_SHAPES[dataset])
         network(images)
     own = {tensor.untyped_storage()._cdata for tensor in network.state_dict().values()}

@@ -1,14 +1,32 @@
-"""Results of another machine brought home: two folders with runs.csv and epochs.csv in, the runs of both out."""
+"""Results of another machine brought home: two folders with runs.csv and epochs.csv in, the runs of both out.
 
+Records come from other hands, so they are held to what must be true of any run: its id is the hash of its
+configuration, its status is one of two words, accuracies lie between 0 and 1, and a finished run has every epoch.
+"""
+
+from dataclasses import fields
 from pathlib import Path
 
 import pandas as pd
 
+from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.records.machine import describe_machine
-from smooth_topk.study.records.runs import EPOCH_KEY, EPOCHS, RUN_KEY, RUNS, append_rows, read_epochs, read_runs
+from smooth_topk.study.records.runs import (
+    EPOCH_KEY,
+    EPOCHS,
+    RESULT_TYPES,
+    RUN_KEY,
+    RUNS,
+    STATUSES,
+    append_rows,
+    read_epochs,
+    read_runs,
+)
 
 # What two trainings of the same run may differ in without contradicting each other.
 WHERE_AND_WHEN = {"seconds", "images_per_second", "processes", "resumes", "date", *describe_machine()}
+ACCURACIES = [name for name in RESULT_TYPES if "_top" in name]
+NOTHING = "Nothing was merged."
 
 
 def merge_records(source: Path, target: Path) -> tuple[int, int]:
@@ -22,42 +40,82 @@ def merge_records(source: Path, target: Path) -> tuple[int, int]:
 
     Raises:
         FileNotFoundError: `source` has no runs.csv.
-        ValueError: a file cannot be understood, the two folders disagree about a run, or epochs of a run are missing.
+        ValueError: a file cannot be understood, a record cannot be true, the two folders disagree about a run, or
+            epochs of a run are missing.
     """
     source, target = Path(source), Path(target)
-    if not (source / RUNS).is_file():
+    if not (source / RUNS).exists():
         raise FileNotFoundError(
             f"{source / RUNS} does not exist: --merge takes a folder that holds {RUNS} and {EPOCHS}."
         )
     theirs, ours = read_runs(source), read_runs(target)
+    _refuse_untrue_runs(theirs, source / RUNS)
     common = set(theirs["run_id"]) & set(ours["run_id"])
-    for run_id in theirs["run_id"][theirs["run_id"].isin(common)]:
-        _refuse_contradiction(run_id, theirs, ours, source, target)
+    _refuse_contradictions(common, theirs, ours, source, target)
     new = theirs[~theirs["run_id"].isin(common)]
     epochs = read_epochs(source)
     epochs = epochs[epochs["run_id"].isin(set(new["run_id"]))]
+    _refuse_impossible_accuracies(epochs, source / EPOCHS)
     _refuse_missing_epochs(new, epochs, source)
     append_rows(target / EPOCHS, epochs.to_dict("records"), key=EPOCH_KEY)
     return append_rows(target / RUNS, new.to_dict("records"), key=RUN_KEY), len(common)
 
 
-def _refuse_contradiction(run_id: str, theirs: pd.DataFrame, ours: pd.DataFrame, source: Path, target: Path) -> None:
-    here, there = (table[table["run_id"] == run_id].iloc[0] for table in (ours, theirs))
+def _refuse_untrue_runs(runs: pd.DataFrame, path: Path) -> None:
+    for row in runs.to_dict("records"):
+        where, run_id = f"{path}, run_id {row['run_id']!r}", row["run_id"]
+        try:
+            expected = _configuration(row).run_id
+        except ValueError as error:
+            raise ValueError(f"{where}: {error} {NOTHING}") from None
+        if run_id != expected:
+            raise ValueError(
+                f"{where}: the id of the configuration in this row is {expected}, so the column run_id or a column of "
+                f"the configuration was changed. {NOTHING}"
+            )
+        if (status := row.get("status")) not in STATUSES:
+            raise ValueError(f"{where}: status must be {' or '.join(STATUSES)}, got status={status!r}. {NOTHING}")
+    _refuse_impossible_accuracies(runs, path)
+
+
+def _configuration(row: dict) -> RunConfig:
+    """Returns the configuration of a row; `read_runs` has put defaults where a column is newer than the row."""
+    values = {field.name: row.get(field.name) for field in fields(RunConfig)}
+    blank = {name for name, value in values.items() if not isinstance(value, tuple) and pd.isna(value)}
+    values |= dict.fromkeys(blank)  # None, so that the refusal of a value that must be there reads well
+    return RunConfig.from_dict(values)
+
+
+def _refuse_impossible_accuracies(table: pd.DataFrame, path: Path) -> None:
+    """Blank ones are possible: a run that diverged has none, nor has a row that is older than the column."""
+    for name in ACCURACIES:
+        if name in table and len(wrong := table[table[name].notna() & ~table[name].between(0, 1)]):
+            row = wrong.iloc[0]
+            where = ", ".join(f"{key} {row[key]}" for key in EPOCH_KEY if key in table)
+            raise ValueError(f"{path}, {where}: {name} must lie between 0 and 1, got {name}={row[name]}. {NOTHING}")
+
+
+def _refuse_contradictions(
+    common: set[str], theirs: pd.DataFrame, ours: pd.DataFrame, source: Path, target: Path
+) -> None:
     shared = [name for name in theirs if name in ours and name not in WHERE_AND_WHEN]
-    differing = [name for name in shared if str(here[name]) != str(there[name])]  # as texts, blank equals blank
-    if differing:
-        values = "; ".join(f"{name} is {here[name]} here and {there[name]} there" for name in differing)
-        raise ValueError(
-            f"The run {run_id} is recorded with different results in {target / RUNS} and {source / RUNS}: {values}. "
-            f"Nothing was merged. Delete the row that shall not count from its {RUNS}, then merge again."
-        )
+    known = {row["run_id"]: row for row in ours[shared].to_dict("records")}
+    for there in theirs.loc[theirs["run_id"].isin(common), shared].to_dict("records"):
+        here = known[there["run_id"]]
+        differing = [name for name in shared if str(here[name]) != str(there[name])]  # as texts, blank equals blank
+        if differing:
+            values = "; ".join(f"{name} is {here[name]} here and {there[name]} there" for name in differing)
+            raise ValueError(
+                f"The run {there['run_id']} is recorded with different results in {target / RUNS} and {source / RUNS}: "
+                f"{values}. {NOTHING} Delete the row that shall not count from its {RUNS}, then merge again."
+            )
 
 
 def _refuse_missing_epochs(runs: pd.DataFrame, epochs: pd.DataFrame, source: Path) -> None:
     found = epochs["run_id"].value_counts()
-    for run in runs[runs["status"] == "finished"].itertuples() if "status" in runs else ():
+    for run in runs[runs["status"] == "finished"].itertuples():
         if (count := found.get(run.run_id, 0)) != run.epochs:
             raise ValueError(
                 f"{source / EPOCHS} has {count} of the {run.epochs} epochs of run {run.run_id}: copy "
-                f"{EPOCHS} together with {RUNS}. Nothing was merged."
+                f"{EPOCHS} together with {RUNS}. {NOTHING}"
             )

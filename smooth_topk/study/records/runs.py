@@ -33,6 +33,7 @@ from smooth_topk.study.records.files import exclusive, make_folder, remove_lefto
 RUNS, EPOCHS = "runs.csv", "epochs.csv"
 RUN_KEY, EPOCH_KEY = ("run_id",), ("run_id", "epoch")
 LAST_COLUMN = "date"  # of runs.csv: always 25 characters, so that a row that was cut off can be told from a whole one
+STATUSES = ("finished", "diverged")  # of a run that is recorded; one that failed is not
 RESTORE = "Mend it in a text editor, or take the file from a backup or from version control."
 # The types of the columns that are not fields of RunConfig. A column named in neither place is read as text.
 RESULT_TYPES = {
@@ -138,7 +139,10 @@ def _add(path: Path, rows: Sequence[dict], key: Sequence[str]) -> tuple[_Table, 
 
 def _read(path: Path, key: Sequence[str]) -> _Table:
     """Reads a CSV file as texts; raises ValueError with file and line where there is a doubt about a row."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is not a file: put the records there, or remove it.")
     content = path.read_bytes() if path.exists() else b""
+    _refuse_other_encodings(content, path)
     _refuse_other_line_ends(content, path)
     # A byte that is no UTF-8 becomes a lone surrogate, which `_value` finds in its column.
     text = content.decode("utf-8", "surrogateescape").lstrip("\ufeff")  # some programs write a second byte order mark
@@ -166,6 +170,18 @@ def _read(path: Path, key: Sequence[str]) -> _Table:
     _merge_duplicates(table, key)
     table.in_doubt = None if whole or not table.rows else table.rows[-1]
     return table
+
+
+def _refuse_other_encodings(content: bytes, path: Path) -> None:
+    """UTF-16, known by its byte order mark or by the NUL bytes in it: no text in UTF-8 has either."""
+    mark = content.startswith((b"\xff\xfe", b"\xfe\xff"))
+    if mark or b"\0" in content:
+        number = 1 if mark else content.count(b"\n", 0, content.index(b"\0")) + 1
+        what = "the byte order mark of UTF-16" if mark else "a NUL byte, as text in UTF-16 does"
+        raise ValueError(
+            f"Line {number} of {path} holds {what}. Save the file as CSV in UTF-8, or take it from a backup or from "
+            "version control."
+        )
 
 
 def _refuse_other_line_ends(content: bytes, path: Path) -> None:

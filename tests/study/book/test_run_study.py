@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import ClassVar
 
 import nbformat
+import psutil
 import pytest
 
 from smooth_topk.study.book import chapter_queue, dry_run, plan, run_study
 from smooth_topk.study.experiments import profiles
 from smooth_topk.study.experiments.expected_cost import expected_seconds
-from smooth_topk.study.experiments.registry import table_1_noise, table_2_small_data
+from smooth_topk.study.experiments.registry import EXPERIMENTS, table_1_noise, table_2_small_data
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.grid import cluster_address
 from smooth_topk.study.records import files
@@ -207,6 +208,14 @@ def test_a_dry_run_needs_no_data_and_shows_by_experiment_what_is_left(project, c
     assert sorted(project.rglob("*")) == before, "nothing is written"
 
 
+@pytest.mark.parametrize("profile", profiles.PROFILES)
+def test_a_dry_run_knows_the_networks_of_every_experiment(project, profile):
+    runs = {name: experiment.runs(profile) for name, experiment in EXPERIMENTS.items()}
+    table = dry_run.cost_by_experiment(profile, runs, 8, "cpu")
+    assert set(table.index) == {"all", *(name for name in runs if runs[name])}
+    assert (table[["memory", "disk"]] > 0).all(axis=None)
+
+
 def test_the_time_that_is_left_shrinks_with_what_is_recorded(project):
     runs = table_2_small_data("paper")
     experiments = {"table_2_small_data": runs}
@@ -297,6 +306,8 @@ def test_the_book_waits_until_every_chapter_has_run(project, capsys):
     [
         ("01.profile=paper", "a study has one profile: --profile paper"),
         ("01.seeds=abc", "01_first.seeds is a number or a list of numbers, got 'abc'"),
+        ("01.seeds=[]", "01_first.seeds must name at least one value, got []"),
+        ("01.epochs=-1", "01_first.epochs cannot be -1: epochs must be at least 1"),
         ("01.epochs=0", "01_first.epochs cannot be 0: epochs must be at least 1"),
         ("01.epochs=1.5", "01_first.epochs is like 2, got 1.5"),
     ],
@@ -387,6 +398,20 @@ def test_records_of_another_machine_are_merged_by_a_command(project, capsys):
     assert "nowhere/runs.csv does not exist" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--list", "--dry-run", "--calibrate"])
+def test_merging_together_with_an_option_that_writes_nothing_is_refused(project, capsys, option):
+    write_chapter(project, "01_first")
+    run = RunConfig(epochs=1)
+    row = {"run_id": run.run_id, **run.to_dict(), "status": "finished"}
+    append_run(project / "server", row, [{"run_id": run.run_id, "epoch": 0}])
+    before = sorted(project.rglob("*"))
+    assert run_study.main(["--merge", str(project / "server"), option]) == 2
+    assert (
+        capsys.readouterr().err == f"!! --merge writes records and {option} writes none: give one of them, got both.\n"
+    )
+    assert sorted(project.rglob("*")) == before
+
+
 class PretendedStudy:
     """Stands in for the processes of the chapters: writes what they would leave, or does what a test asks."""
 
@@ -453,10 +478,29 @@ def test_a_damaged_executed_notebook_is_named_and_run_again(project, pretended, 
 def test_a_folder_that_cannot_be_written_to_is_one_sentence(project, pretended, capsys):
     write_chapter(project, "01_first")
     (project / "runs").write_text("a file where the folder should be")
-    assert run_study.main(["--no-book"]) == 1
+    assert run_study.main(["--no-book"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"!! Could not write {project}/runs/quick: ")
+    assert error.startswith(f"!! {project}/runs is not a folder: ")
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("folder", "sentence"),
+    [("/dev/null", "!! /dev/null is not a folder: "), ("/proc/nowhere", "!! Could not write /proc/nowhere/smoke")],
+)
+@pytest.mark.parametrize("command", [[], ["--trainings", "one_night"], ["--merge", "server"]], ids=" ".join)
+def test_runs_that_can_go_nowhere_are_refused(project, pretended, capsys, monkeypatch, command, folder, sentence):
+    write_chapter(project, "01_first")
+    run = RunConfig(epochs=1)
+    row = {"run_id": run.run_id, **run.to_dict(), "status": "finished"}
+    append_run(project / "server", row, [{"run_id": run.run_id, "epoch": 0}])
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("SMOOTH_TOPK_RUNS", "")  # --runs sets it; this takes it back
+    assert run_study.main(["--profile", "smoke", "--runs", folder, *command]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(sentence)
+    assert error.count("\n") == 1
+    assert not pretended.ran
 
 
 def test_failures_are_printed_before_the_summary_is_written(project, pretended, capsys, monkeypatch):
@@ -499,15 +543,21 @@ def test_ctrl_c_during_the_imports_is_one_sentence(tmp_path):
     assert errors == "\n!! Stopped before anything was started.\n"
 
 
+def copied_shell_script(folder, run_study_py):
+    """A copy of scripts/study.sh that makes no .venv and calls this text in place of run_study.py."""
+    (folder / "scripts").mkdir()
+    shutil.copy(PROJECT / "scripts" / "study.sh", folder / "scripts")
+    head, _, _ = (PROJECT / "scripts" / "setup.sh").read_text().partition("\npython=")
+    (folder / "scripts" / "setup.sh").write_text(head)
+    (folder / "scripts" / "run_study.py").write_text(run_study_py)
+    return folder / "scripts" / "study.sh"
+
+
 @pytest.mark.parametrize(("code", "expected"), [(0, 0), (1, 1), (2, 2), (130, 130), (143, 143)])
 def test_the_shell_script_hands_the_exit_code_on(tmp_path, code, expected):
-    (tmp_path / "scripts").mkdir()
-    shutil.copy(PROJECT / "scripts" / "study.sh", tmp_path / "scripts")
-    head, _, _ = (PROJECT / "scripts" / "setup.sh").read_text().partition("\npython=")  # without making .venv
-    (tmp_path / "scripts" / "setup.sh").write_text(head)
-    (tmp_path / "scripts" / "run_study.py").write_text(f"import sys\nprint(sys.argv[1:])\nsys.exit({code})\n")
+    script = copied_shell_script(tmp_path, f"import sys\nprint(sys.argv[1:])\nsys.exit({code})\n")
     environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    command = ["bash", tmp_path / "scripts" / "study.sh", "09", "--profile", "smoke"]
+    command = ["bash", script, "09", "--profile", "smoke"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE)
     assert done.returncode == expected
     assert "['09', '--profile', 'smoke']" in done.stdout
@@ -589,6 +639,25 @@ def test_a_study_that_is_stopped_or_killed_lets_the_cell_write_what_it_has(proje
         assert "trainings that are under way write a checkpoint" in out
         assert (project / "runs" / "checkpoint").exists()
     wait_until((project / "runs" / "checkpoint").exists)
+
+
+@pytest.mark.slow
+def test_ctrl_c_of_the_shell_script_ends_with_130_and_leaves_no_process(project):
+    write_chapter(project, "01_long", code=f"import time\nopen('begun', 'w').close()\ntime.sleep({PATIENCE})")
+    script = copied_shell_script(project, f"import runpy\nrunpy.run_path({str(PROJECT / 'scripts/run_study.py')!r}, "
+                                          "run_name='__main__')\n")  # fmt: skip
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    command = ["bash", script, "--no-book"]
+    study = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+    wait_until(lambda: any(project.rglob("begun")))
+    started = psutil.Process(study.pid).children(recursive=True)
+    os.killpg(study.pid, signal.SIGINT)  # as a terminal does
+    errors = study.communicate(timeout=PATIENCE)[1]
+    assert study.returncode == 130
+    assert errors.count("!! Stopped by SIGINT; the same command goes on with what is missing.") == 1
+    assert "Traceback" not in errors
+    assert len(started) >= 3, "the runner, the chapter and its kernel"
+    assert not psutil.wait_procs(started, timeout=PATIENCE)[1]
 
 
 def wait_until(happened):

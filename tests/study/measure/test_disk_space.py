@@ -4,7 +4,13 @@ import pytest
 import torch
 from small_runs import fit_small, small_config, write_small_data
 
-from smooth_topk.study.measure.disk_space import checkpoint_bytes, disk_table, image_bytes, training_bytes
+from smooth_topk.study.measure.disk_space import (
+    checkpoint_bytes,
+    disk_table,
+    image_bytes,
+    network_without_memory,
+    training_bytes,
+)
 from smooth_topk.study.measure.memory import peak_bytes
 from smooth_topk.study.training.models import build_model
 
@@ -51,3 +57,10 @@ def test_the_computed_memory_is_that_of_a_training_step(model, batch):
     held += sum(parameter.nbytes for parameter in network.parameters())  # momentum
     found = held + peak_bytes(step)
     assert training_bytes(model, "cifar100", batch) == pytest.approx(found, rel=KERNELS)
+
+
+@pytest.mark.parametrize("classes", [1000, 10_000])
+def test_the_linear_classifier_of_constructed_data_has_a_weight_per_feature_and_class(classes):
+    network = network_without_memory("linear", f"constructed_{classes}")
+    assert sum(map(torch.numel, network.parameters())) == (64 + 1) * classes
+    assert training_bytes("linear", f"constructed_{classes}", 8) >= 3 * 4 * (64 + 1) * classes

@@ -4,7 +4,8 @@ import pytest
 
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.records.merge import merge_records
-from smooth_topk.study.records.runs import append_run, read_epochs, read_runs
+from smooth_topk.study.records.paths import recorded_folder
+from smooth_topk.study.records.runs import append_rows, append_run, read_epochs, read_runs
 
 RUNS = [RunConfig(seed=seed, epochs=2) for seed in range(3)]
 
@@ -66,3 +67,76 @@ def test_a_run_without_all_its_epochs_is_refused(folders, tmp_path):
 def test_a_folder_without_records_is_named(folders, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nowhere/runs.csv does not exist: --merge takes a folder"):
         merge_records(tmp_path / "nowhere", folders[0])
+
+
+def merged(source, target):
+    """What merging does to a target that has no records: the sentence of the refusal, after nothing was written."""
+    with pytest.raises(ValueError, match=r"\w") as caught:
+        merge_records(source, target)
+    assert not target.exists()
+    sentence = str(caught.value)
+    assert str(source) in sentence
+    return sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"run_id": "zzz"}, ["'zzz'", f"the id of the configuration in this row is {RUNS[2].run_id}"]),
+        ({"seed": 77}, [RUNS[2].run_id, f"in this row is {RunConfig(seed=77, epochs=2).run_id}", "run_id"]),
+        ({"seed": None}, ["seed must be an integer, got seed=None"]),
+        ({"loss": "absent"}, ["loss must be one of", "got loss='absent'"]),
+        ({"validation_top5": 49.3}, ["validation_top5 must lie between 0 and 1, got validation_top5=49.3"]),
+        ({"test_top5": -0.1}, ["got test_top5=-0.1"]),
+        ({"last_test_top1": float("inf")}, ["got last_test_top1=inf"]),
+        ({"status": "Finished"}, ["status must be finished or diverged, got status='Finished'"]),
+        ({"status": "failed"}, ["got status='failed'"]),
+        ({"status": None}, ["got status=None"]),
+        ({"status": "finished\0"}, ["Line 2 of", "a NUL byte"]),
+    ],
+)
+def test_a_run_that_cannot_be_true_is_refused_with_its_column_and_value(tmp_path, changes, parts):
+    record(tmp_path / "server", RUNS[2], **changes)
+    sentence = merged(tmp_path / "server", tmp_path / "home")
+    assert "runs.csv" in sentence
+    for part in parts:
+        assert part in sentence
+
+
+def test_an_impossible_accuracy_of_an_epoch_is_refused_with_its_epoch(tmp_path):
+    record(tmp_path / "server", RUNS[2], epochs=0)
+    rows = [{"run_id": RUNS[2].run_id, "epoch": epoch, "train_top1": 0.5 + epoch} for epoch in range(2)]
+    append_rows(tmp_path / "server" / "epochs.csv", rows, key=("run_id", "epoch"))
+    sentence = merged(tmp_path / "server", tmp_path / "home")
+    assert f"epochs.csv, run_id {RUNS[2].run_id}, epoch 1: train_top1 must lie between 0 and 1" in sentence
+
+
+def test_blank_accuracies_are_merged(tmp_path):
+    record(tmp_path / "server", RUNS[0], epochs=1, status="diverged", test_top5=None, validation_top5=float("nan"))
+    record(tmp_path / "server", RUNS[1], test_top10=None)
+    assert merge_records(tmp_path / "server", tmp_path / "home") == (2, 0)
+
+
+@pytest.mark.parametrize("name", ["runs.csv", "epochs.csv"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_files_in_utf_16_are_refused_by_name(tmp_path, name, encoding):
+    record(tmp_path / "server", RUNS[2])
+    path = tmp_path / "server" / name
+    path.write_bytes(path.read_text().encode(encoding))
+    assert f"Line 1 of {path} holds" in (sentence := merged(tmp_path / "server", tmp_path / "home"))
+    assert "Save the file as CSV in UTF-8" in sentence
+
+
+@pytest.mark.parametrize("name", ["runs.csv", "epochs.csv"])
+def test_a_folder_in_place_of_a_file_is_refused_by_name(tmp_path, name):
+    record(tmp_path / "server", RUNS[2])
+    (tmp_path / "server" / name).unlink()
+    (tmp_path / "server" / name).mkdir()
+    assert f"{tmp_path / 'server' / name} is not a file" in merged(tmp_path / "server", tmp_path / "home")
+
+
+def test_every_recorded_run_can_be_merged_and_merged_again(tmp_path):
+    count = len(read_runs(recorded_folder()))
+    assert count >= 1549
+    assert merge_records(recorded_folder(), tmp_path) == (count, 0)
+    assert merge_records(recorded_folder(), tmp_path) == (0, count)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -104,13 +105,33 @@ def test_any_number_of_processes_gives_the_run_of_one(alone, data, tmp_path, cou
     assert_same_run(tmp_path, alone, count)
 
 
-def ranks(agent):
-    """The processes that torchrun started, by their rank; not what they start, which has their variables, too."""
+def ranks(agent, count):
+    """The processes that torchrun started, by their rank; not what they start, which has their variables, too.
+
+    A process that begins or ends has no variables that can be read, so it is asked again while torchrun lives.
+    """
     found = {}
-    for child in psutil.Process(agent.pid).children():
+    while len(found) < count and agent.poll() is None:
         with contextlib.suppress(psutil.Error):
-            found[child.environ().get("RANK")] = child
+            for child in psutil.Process(agent.pid).children():
+                with contextlib.suppress(psutil.Error, KeyError):
+                    found[child.environ()["RANK"]] = child
     return found
+
+
+def test_a_process_whose_variables_cannot_be_read_yet_is_asked_again(monkeypatch):
+    answers = iter([psutil.NoSuchProcess(1), psutil.AccessDenied(1), {}, {"RANK": "0"}])
+
+    class Child:
+        def environ(self):
+            answer = next(answers)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    child, agent = Child(), SimpleNamespace(pid=1, poll=lambda: None)
+    monkeypatch.setattr(psutil, "Process", lambda pid: SimpleNamespace(children=lambda: [child]))
+    assert ranks(agent, 1) == {"0": child}
 
 
 @pytest.mark.slow
@@ -121,7 +142,8 @@ def test_killing_one_process_ends_the_run_and_it_goes_on_with_any_number(alone, 
     agent = torchrun(tmp_path, data, 2)
     while agent.poll() is None and not list((tmp_path / "runs").glob("*/checkpoint-*.pt")):
         time.sleep(0.01)
-    members = ranks(agent)
+    members = ranks(agent, 2)
+    assert set(members) == {"0", "1"}, (tmp_path / "log.txt").read_text()
     members[str(victim)].kill()
     assert agent.wait() != 0
     _, left = psutil.wait_procs(members.values(), timeout=300)
