@@ -177,7 +177,7 @@ def test_the_numbers_are_those_of_splitmix64_in_python_integers():
         (lambda: balanced_subset(LABELS, 150, seed=0), ValueError, "multiple of the 100 classes, got 150"),
         (lambda: balanced_subset(LABELS, 50_100, seed=0), ValueError, "between 1 and 500 .* asks for 501"),
         (lambda: hold_out(LABELS, 501, seed=0), ValueError, "between 0 and 500, .* got 501"),
-        (lambda: hold_out(LABELS, 0.5, seed=0), ValueError, "got 0.5"),
+        (lambda: hold_out(LABELS, 0.5, seed=0), TypeError, "per_class must be an integer, got 0.5"),
     ],
 )
 def test_bad_input_gets_a_sentence_that_names_the_value(call, error, message):
