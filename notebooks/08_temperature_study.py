@@ -290,13 +290,14 @@ for ax, (name, part) in zip(
 ):
     figures.annealing_curves(evidence.epochs_of(part), part, ax=ax).set_title(name)
 
-# %%
+# %% tags=["hide-input"]
 headings = {
     "test_top5": "best epoch, test top-5 (%)",
     "last_test_top5": "last epoch (%)",
 }
-for part in falling.values():
-    display(tables.show(tables.loss_table(part, headings)))
+for name, part in falling.items():
+    table = tables.loss_table(part, headings)
+    display(tables.show(table.rename_axis(f"{name}, {table.columns.name}", axis=1)))
 
 # %% [markdown]
 # On images a falling $\tau$ ends at 52.0 %, the fixed $\tau = 1$ at 52.2 %, and $\tau = 0.01$ at 32.7 %. On features
