@@ -24,6 +24,7 @@ import gc
 import importlib
 import importlib.machinery
 import io
+import itertools
 import os
 import platform
 import random
@@ -67,7 +68,13 @@ PLANS = [  # the first that fits
     Plan("smooth_topk/pivot/composition.py", "pivot/test_row_losses.py test_transforms.py"),
     Plan("smooth_topk/pivot/torch_large_k.py", "pivot/test_large_k.py"),
     Plan("smooth_topk/pivot/*.py", "pivot/test_row_losses.py test_losses.py"),
-    Plan("smooth_topk/symmetric_polynomials/*.py", "symmetric_polynomials"),
+    Plan("smooth_topk/symmetric_polynomials/__init__.py", "symmetric_polynomials"),
+    *(
+        Plan(f"smooth_topk/symmetric_polynomials/{name}.py", f"{at}/test_{name}.py {at}/test_algorithms.py")
+        for at, name in itertools.product(
+            ["symmetric_polynomials"], ["backward", "divide_and_conquer", "enumeration", "pivot", "summation"]
+        )
+    ),
     Plan("smooth_topk/distributed.py", "test_distributed.py"),
     Plan("smooth_topk/noisy_labels.py", "test_noisy_labels.py test_doctests.py"),
     Plan("smooth_topk/prediction.py", "test_prediction.py test_random_cases.py test_doctests.py"),
