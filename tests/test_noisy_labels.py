@@ -183,3 +183,15 @@ def test_the_numbers_are_those_of_splitmix64_in_python_integers():
 def test_bad_input_gets_a_sentence_that_names_the_value(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_no_labels_leave_nothing_to_hold_out_or_to_take():
+    nothing = torch.empty(0, dtype=torch.int64)
+    assert [len(part) for part in hold_out(nothing, 0, seed=0)] == [0, 0]
+    with pytest.raises(ValueError, match=r"between 0 and 0, the size of the smallest class, got 1\."):
+        hold_out(nothing, 1, seed=0)
+    for asked in (0.5, 1):
+        with pytest.raises(
+            ValueError, match=f"between 1 and 0 samples of each class, the size of the smallest, got {asked}"
+        ):
+            balanced_subset(nothing, asked, seed=0)

@@ -24,7 +24,6 @@ import gc
 import importlib
 import importlib.machinery
 import io
-import itertools
 import os
 import platform
 import random
@@ -58,6 +57,8 @@ class Plan(NamedTuple):
     in_memory: bool = False  # for what the name of the cached machine code depends on, but not the machine code
 
 
+AT = "symmetric_polynomials"
+LEARNED_TAU = "test_losses.py::test_a_temperature_that_requires_a_gradient_is_learned"
 PLANS = [  # the first that fits
     Plan("smooth_topk/pivot/numba_large_k*.py", "pivot/test_large_k.py"),
     Plan("smooth_topk/pivot/numba_kernels.py", "pivot/test_numba.py"),
@@ -67,13 +68,13 @@ PLANS = [  # the first that fits
     Plan("smooth_topk/pivot/every_label.py", "test_soft_labels.py"),
     Plan("smooth_topk/pivot/composition.py", "pivot/test_row_losses.py test_transforms.py"),
     Plan("smooth_topk/pivot/torch_large_k.py", "pivot/test_large_k.py"),
+    Plan("smooth_topk/pivot/torch_backend.py", "pivot/test_row_losses.py"),
     Plan("smooth_topk/pivot/*.py", "pivot/test_row_losses.py test_losses.py"),
     Plan("smooth_topk/symmetric_polynomials/__init__.py", "symmetric_polynomials"),
+    Plan("smooth_topk/symmetric_polynomials/pivot.py", f"{AT}/test_pivot.py {AT}/test_algorithms.py {LEARNED_TAU}"),
     *(
-        Plan(f"smooth_topk/symmetric_polynomials/{name}.py", f"{at}/test_{name}.py {at}/test_algorithms.py")
-        for at, name in itertools.product(
-            ["symmetric_polynomials"], ["backward", "divide_and_conquer", "enumeration", "pivot", "summation"]
-        )
+        Plan(f"smooth_topk/symmetric_polynomials/{name}.py", f"{AT}/test_{name}.py {AT}/test_algorithms.py")
+        for name in ("backward", "divide_and_conquer", "enumeration", "summation")
     ),
     Plan("smooth_topk/distributed.py", "test_distributed.py"),
     Plan("smooth_topk/noisy_labels.py", "test_noisy_labels.py test_doctests.py"),
@@ -96,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="files whose path contains this text (default: all)")
     parser.add_argument("--again", choices=["survived", "timeout"], help="run recorded mutants of this outcome again")
     parser.add_argument("--seed", type=int, default=0, help="of the draw (default: 0)")
+    parser.add_argument("--limit", type=float, help="seconds per mutant; without it, the tests first run unchanged")
     parser.add_argument("--output", type=Path, default=Path("mutants.csv"), help="table (default: mutants.csv)")
     parser.add_argument("--log", type=Path, default=Path(os.devnull), help="what the tests print (default: nowhere)")
     options = parser.parse_args(arguments)
@@ -128,7 +130,7 @@ def test_file(copy: Path, file: str, rows: list[Row], options: argparse.Namespac
     if not wanted:
         return
     plan = next(plan for plan in PLANS if fnmatch.fnmatch(file, plan.pattern))
-    limit = SECONDS_AT_LEAST + 3 * seconds_of_tests(copy, plan, options.log)
+    limit = options.limit or SECONDS_AT_LEAST + 3 * seconds_of_tests(copy, plan, options.log)
     print(f"{file}: {places} places, {len(wanted)} mutants, {limit:.0f} s per mutant at most", flush=True)
     origin = dict(zip(ORIGIN, [str(options.seed), str(places), "", *versions()], strict=True))
     for mutant, row in wanted:
@@ -178,7 +180,8 @@ def sample(source: str, seed: str, count: int) -> tuple[list[Mutant], int]:
     mutants, lines = [], source.splitlines()
     for ((line, _), _), (name, occurrence) in chosen[:count]:
         changed = mutate_code(source, get_operator(name)(), occurrence)
-        after = [*changed.splitlines(), ""][line - 1].strip()
+        changed_lines = changed.splitlines()
+        after = changed_lines[line - 1].strip() if len(changed_lines) == len(lines) else ""  # a line is gone
         operator = name.removeprefix("core/")
         mutants.append(Mutant(line, operator, lines[line - 1].strip(), after, changed if is_python(changed) else ""))
     return mutants, len(places)
