@@ -23,6 +23,7 @@ import functools
 import gc
 import importlib
 import importlib.machinery
+import importlib.util
 import io
 import os
 import platform
@@ -207,6 +208,7 @@ def outcome_of_mutant(copy: Path, file: str, mutant: Mutant, plan: Plan, limit: 
     """Killed, survived, timeout, or no-test where the change is not Python; and the seconds that the tests took."""
     if not mutant.source:
         return "no-test", 0.0
+    Path(importlib.util.cache_from_source(str(copy / file))).unlink(missing_ok=True)  # bytecode of the unchanged file
     if plan.in_memory:
         return outcome_of_tests(copy, plan, limit, log, {str(copy / file): mutant.source.encode()})
     original = (copy / file).read_bytes()
