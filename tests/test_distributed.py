@@ -45,14 +45,40 @@ def compare(rank, folder):
             value.sum().backward()
             torch.testing.assert_close(value.full_tensor(), expected)
             torch.testing.assert_close(spread.grad.full_tensor(), plain.grad)
+        compare_other_shapes(mesh)
         with pytest.raises(TypeError, match="labels must be a DTensor on the mesh of the scores, got Tensor"):
             smooth_topk_loss(spread, labels, k=3)
         probabilities = torch.softmax(scores.flip(1), 1)
         soft = smooth_topk_loss(spread, distribute_tensor(probabilities, mesh, [Shard(0)]), k=3)
         assert isinstance(soft, DTensor)
         torch.testing.assert_close(soft.full_tensor(), smooth_topk_loss(scores, probabilities, k=3))
+        for reduction in ("sum", "none"):
+            options = {"k": 3, "weight": weight, "reduction": reduction}
+            soft = smooth_topk_loss(spread, distribute_tensor(probabilities, mesh, [Shard(0)]), **options)
+            torch.testing.assert_close(soft.full_tensor(), smooth_topk_loss(scores, probabilities, **options))
     finally:
         dist.destroy_process_group()
+
+
+def compare_other_shapes(mesh):
+    """Scores of one sample, scores with further dimensions, and a weight that is itself spread over the mesh."""
+    generator = torch.Generator().manual_seed(1)
+    weight = torch.rand(CLASSES, generator=generator, dtype=torch.float64)
+    for shape in ((CLASSES,), (ROWS, CLASSES, 2, 3)):
+        scores = torch.randn(shape, generator=generator, dtype=torch.float64)
+        labels = torch.randint(CLASSES, shape[:1] + shape[2:] if len(shape) > 1 else (), generator=generator)
+        labels_at = [Shard(0) if labels.ndim else Replicate()]
+        for placement in (Shard(0), Replicate()):
+            spread = distribute_tensor(scores, mesh, [placement])
+            spread_labels = distribute_tensor(labels, mesh, labels_at)
+            spread_weight = distribute_tensor(weight, mesh, [Shard(0)])
+            for reduction in ("none", "mean", "sum"):
+                options = {"k": 3, "tau": 0.5, "reduction": reduction}
+                value = smooth_topk_loss(spread, spread_labels, weight=spread_weight, **options)
+                expected = smooth_topk_loss(scores, labels, weight=weight, **options)
+                assert value.shape == expected.shape
+                assert value.stride() == expected.stride()
+                torch.testing.assert_close(value.full_tensor(), expected)
 
 
 def test_scores_on_a_mesh_give_the_loss_and_the_gradient_of_plain_tensors(tmp_path):

@@ -95,13 +95,14 @@ def test_the_loss_is_zero_when_fewer_than_k_other_classes_exist(kernels, block):
     assert gradient.eq(0).all()
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("block", [4, None])
-def test_a_nan_makes_its_own_row_nan_and_no_other(kernels, block):
+def test_nan_and_plus_infinity_make_their_own_row_nan_and_no_other(kernels, block, bad):
     scores, _ = random_scores(4, 11)
     labels = torch.tensor([2, 2, 2, 2])
-    scores[0, 7] = math.nan
-    scores[1, 2] = math.nan  # the label's own score
-    scores[2] = math.nan
+    scores[0, 7] = bad
+    scores[1, 2] = bad  # the label's own score
+    scores[2] = bad
     losses, gradient, _ = kernels(triton_worker.run, scores, labels, 3, 1.0, block=block)
     assert losses.isnan().tolist() == [True, True, True, False]
     assert gradient[3].isfinite().all()
