@@ -562,3 +562,18 @@ def test_numbers_at_the_ends_of_their_range():
     for k in (5, 20):  # all k-sets weigh the same: τ log(1 + (n - k) / k), the margin being nothing beside τ
         value = smooth_topk_loss(scores, labels, k=k, tau=1e307)
         assert value.item() == pytest.approx(1e307 * math.log(50 / k))
+
+
+@pytest.mark.parametrize(("k", "backend"), [(5, torch_backend), (40, torch_large_k)])
+def test_without_numba_plain_torch_gives_the_same_numbers(monkeypatch, k, backend):
+    scores, labels = torch.randn(6, 60, generator=torch.Generator().manual_seed(0)), torch.arange(6)
+    leaf = scores.clone().requires_grad_()
+    expected = smooth_topk_loss(leaf, labels, k=k)
+    (gradient,) = torch.autograd.grad(expected, leaf)
+    for module in (numba_backend, numba_large_k):
+        monkeypatch.setattr(module, "NUMBA_INSTALLED", False)
+    assert backend_for(scores, k) is backend
+    value = smooth_topk_loss(leaf, labels, k=k)
+    assert type(value.grad_fn).__name__ == "PivotLossBackward"
+    torch.testing.assert_close(value, expected, rtol=1e-6, atol=0)
+    torch.testing.assert_close(torch.autograd.grad(value, leaf)[0], gradient, rtol=1e-5, atol=1e-8)

@@ -10,6 +10,7 @@ import triton_worker
 from kernel_accuracy import GRADIENT_TOLERANCE, LOSS_TOLERANCE, assert_exact, random_scores
 from reference import reference_loss, relative_error
 
+from smooth_topk import smooth_topk_loss
 from smooth_topk.pivot import triton_backend
 from smooth_topk.pivot.composition import composed_losses
 
@@ -220,3 +221,23 @@ def test_without_the_interpreter_a_cpu_has_no_triton_kernels(monkeypatch):
     monkeypatch.setattr(triton_backend, "INTERPRETED", False)
     assert not triton_backend.is_available("cpu")
     assert triton_backend.is_available("cuda")
+
+
+def test_a_label_out_of_range_gives_nan_and_reads_no_memory(kernels):
+    scores, labels = random_scores(4, 20)[0], torch.tensor([-1, 20, 10**9, 3])
+    losses, gradient, _ = kernels(triton_worker.run, scores, labels, 5, 1.0)
+    assert losses.isnan().tolist() == [True, True, True, False]
+    assert gradient.isnan().any(1).tolist() == [True, True, True, False]
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_the_public_loss_takes_these_kernels_with_weights_and_ignored_labels(kernels, reduction):
+    scores, labels = random_scores(4, 20)
+    labels[1] = -100
+    options = {"k": 5, "tau": 0.5, "reduction": reduction, "weight": torch.linspace(0.5, 2.0, 20)}
+    value, gradient, backend = kernels(triton_worker.public_loss, scores, labels, **options)
+    assert backend == "smooth_topk.pivot.triton_backend"
+    leaf = scores.clone().requires_grad_()
+    expected = smooth_topk_loss(leaf, labels, **options)
+    torch.testing.assert_close(value, expected.detach(), rtol=1e-6, atol=0)
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected.sum(), leaf)[0], rtol=1e-5, atol=1e-7)

@@ -50,3 +50,17 @@ def supported(dtype_name, k):
     from smooth_topk.pivot import triton_backend as backend
 
     return backend.supports(torch.zeros(1, 50, dtype=getattr(torch, dtype_name)), k)
+
+
+def public_loss(scores, labels, **options):
+    """The public loss and its gradient where Numba does not stand before Triton, and the backend that was chosen."""
+    import torch
+
+    from smooth_topk import losses
+    from smooth_topk.pivot import backend_for
+
+    leaf = scores.clone().requires_grad_()
+    with mock.patch.object(losses, "fused_loss", return_value=None):
+        value = losses.smooth_topk_loss(leaf, labels, **options)
+    (gradient,) = torch.autograd.grad(value.sum(), leaf)
+    return value.detach(), gradient, backend_for(scores, options["k"]).__name__
