@@ -143,27 +143,29 @@ for metric in ("last_test_top5", "last_train_top5"):
     display(tables.show(tables.small_temperature_table(small, metric=metric)))
 
 # %% [markdown]
-# The **epochs** explain $\tau = 0.01$, and the rate does not. Three times the epochs take it from 32.7 to 46.6 %, most
-# of the way to the 52.2 % that $\tau = 1$ has after 24; the paper's rate gives 33.3 %. At $\tau = 0.01$ the network
-# does learn, slowly.
+# On **test** images the epochs matter at $\tau = 0.01$ and the rate does not. With 72 epochs the accuracy rises from
+# 32.7 to 46.6 %, where $\tau = 1$ reaches 52.2 % after 24; with the paper's rate it is 33.3 %. On **training** images,
+# which Figure 2(a) shows, both matter: 40 % with our rate, 53 % with the paper's and 89 % after 72 epochs. So at $\tau
+# = 0.01$ the network does learn, slowly.
 #
-# Neither the rate nor the switch explains $\tau = 0.001$. It ends between 15.8 and 17.7 % in all four settings, and the
-# paper prints 18.2 %. So the paper's row needs no switch: the smooth loss alone fails there in the same way. The hard
+# Nothing helps at $\tau = 0.001$. It ends between 13.5 and 17.7 % in all six settings, and the paper prints 18.2 %.
+# Neither the paper's rate nor three times the epochs nor the switch makes it train, alone or as far as we combined
+# them. So the paper's row needs no switch to be explained. Whether 300 epochs would change this was not run. The hard
 # loss stays at 14 % with either rate.
 
 # %% tags=["hide-input"]
-# The accuracies are those of the table, and no rate or switch helps at τ = 0.001.
+# The accuracies are those of the tables, and nothing helps at τ = 0.001.
 if len(causes) == len(causes_grid):
     at = tables.small_temperature
     assert round(at(causes, 0.01, epochs=72), 1) == 46.6
     assert round(at(causes, 0.01, epochs=24), 1) == 33.3
-    switched = [
-        at(causes, 0.001, loss="switched_topk", learning_rate=rate)
-        for rate in (1.6, 0.1)
-    ]
-    failed = [*switched, at(causes, 0.001, loss="smooth"), on_images[0.001]]
-    assert (round(min(failed), 1), round(max(failed), 1)) == (15.8, 17.7)
+    failed = causes[causes["tau"].eq(0.001)]["last_test_top5"].mul(100).astype(float)
+    assert (failed.min().round(1), failed.max().round(1)) == (13.5, 17.7)
+    assert len(failed) == 5
     assert round(at(causes, 0.0)) == round(on_images[0.0]) == 14
+    slow = small[small["tau"].eq(0.01)].groupby(["learning_rate", "epochs"])
+    learned = slow["last_train_top5"].mean().mul(100).round()
+    assert learned.to_dict() == {(0.1, 24): 53, (1.6, 24): 40, (1.6, 72): 89}
 
 # %% [markdown]
 # ## Which derivatives are not zero at the first step
@@ -390,8 +392,9 @@ tables.show(tables.loss_table(annealed_here, headings))
 # - The share of derivatives that reach the scores grows with $\tau$: two classes per sample for the hard loss, all of
 #   them at $\tau = 1$. This share depends on float32 and on the scale of the scores. It does not by itself explain why
 #   a small $\tau$ fails: at $\tau = 0.001$ a small network had 83 to 97 % of its derivatives and did not learn.
-# - $\tau = 0.01$ is half-way on images after 24 epochs (32.7 %) and nearly there after 72 (46.6 %). Our larger rate is
-#   not the cause. At $\tau = 0.001$ neither the paper's rate nor the authors' switch to the hard loss helps.
+# - $\tau = 0.01$ is half-way on images after 24 epochs (32.7 %) and nearly there after 72 (46.6 %). Our larger rate
+#   costs 13 points of training accuracy there and none on test images. At $\tau = 0.001$ neither the paper's rate nor
+#   72 epochs nor the authors' switch to the hard loss helps.
 # - A falling $\tau$ gains nothing over $\tau = 1$, neither from scratch nor after training.
 #
 # ## Questions
