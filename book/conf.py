@@ -73,6 +73,11 @@ html_theme_options = {
 SCRIPTS = {"data-tau-explorer": tau_explorer.JAVASCRIPT, "data-frames": frames.JAVASCRIPT}
 
 
+def leave_quotes_of_code(app, docname, source):
+    """Quotes become curly in prose alone: docstrings are full of code. Dashes are made everywhere."""
+    app.config.smartquotes_action = "D" if docname.startswith("api") else "qDe"
+
+
 def finish_page(app, pagename, templatename, context, doctree):
     """Marks the cells of tables, keeps numbers together, and inlines the scripts: a browser imports none from file://."""
     body = with_numbers_kept_together(with_cells_marked(context.get("body", "")))
@@ -126,6 +131,7 @@ def leave_out(app, what, name, obj, skip, options):
 
 
 def setup(app):
+    app.connect("source-read", leave_quotes_of_code)
     app.connect("html-page-context", finish_page)
     app.connect("autodoc-process-docstring", show_formulas_literally, priority=400)  # before napoleon's 500
     app.connect("autodoc-skip-member", leave_out)

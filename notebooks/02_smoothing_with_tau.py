@@ -398,8 +398,11 @@ for value in (0.1, 0.3, 1.0, 10.0):
 #
 # - **Proposition 2.** Softplus lies above the hinge, $\mathrm{softplus}(x) \ge \max(x, 0)$. So the lower edge is at
 #   least $\max(h - \tau \log k, 0)$, which is at most $\tau \log k$ below the hard loss $\max(h, 0)$. For the upper
-#   edge, $1 + (n - k)\,e^{h/\tau} \le (n - k + 1)\,e^{\max(h, 0)/\tau}$, so it is at most $\tau \log(n - k + 1)$ above
-#   the hard loss. As $\tau \to 0$ the band closes on the hard loss.
+#   edge,
+#
+#   $$1 + (n - k)\,e^{h/\tau} \le (n - k + 1)\,e^{\max(h, 0)/\tau},$$
+#
+#   so it is at most $\tau \log(n - k + 1)$ above the hard loss. As $\tau \to 0$ the band closes on the hard loss.
 # - **Proposition 3.** With $k = 1$ the lower edge is $\tau\,\mathrm{softplus}(h/\tau)$, which is above the hard loss.
 #   With $k \ge 2$ the lower edge is below the hard loss for large $h$, by up to $\tau \log k$.
 # - **Proposition 4.** An error means that the true score is below the $k$-th largest of the others, so $h > \alpha$.

@@ -338,7 +338,8 @@ controls.explore(
 #   rounding error of the logarithms.
 # - *Parts agree*, the rule of the authors' public code: written out, the recursion is a sum with alternating signs. Let
 #   $P$ be the sum of its positive terms and $N$ the sum of its negative ones. The series is taken where
-#   $(\log P - \log N)/(|\log N| + 10^{-5}) < 10^{-5}$.
+#
+#   $$\frac{\log P - \log N}{|\log N| + 10^{-5}} < 10^{-5}.$$
 #
 # The table tests them on normal random numbers $x_i = \log e_i$ of four scales. The error is that of
 # $\partial \log \sigma_k / \partial x_i$, a number between 0 and 1.

@@ -184,17 +184,16 @@ axes = figures.noise_summary(noise["quick"], pair)
 
 # %% tags=["hide-input"]
 for grouping, name in tables.GROUPING_NAMES.items():
-    print(f"Noise within {name}:")
-    display(tables.show(tables.noise_table(noise["quick"], grouping=grouping)))
+    table = tables.noise_table(noise["quick"], grouping=grouping)
+    display(tables.show(table, f"Noise within {name}"))
 
 # %% [markdown]
 # The same in top-1:
 
 # %% tags=["hide-input"]
 for grouping, name in tables.GROUPING_NAMES.items():
-    print(f"Noise within {name}:")
     table = tables.noise_table(noise["quick"], grouping=grouping, metric="top1")
-    display(tables.show(table))
+    display(tables.show(table, f"Noise within {name}"))
 
 # %% [markdown]
 # On features with the paper's rate and decay for both losses, superclasses:
@@ -207,8 +206,8 @@ tables.show(tables.noise_table(pair))
 
 # %% tags=["hide-input"]
 for grouping, name in tables.GROUPING_NAMES.items():
-    print(f"Noise within {name}:")
-    display(tables.show(tables.noise_table(noise["laptop"], grouping=grouping)))
+    table = tables.noise_table(noise["laptop"], grouping=grouping)
+    display(tables.show(table, f"Noise within {name}"))
 
 # %% tags=["hide-input"]
 # On images the two seeds of Table 1 differ by up to 2.05 points.
@@ -249,8 +248,8 @@ tables.show(tables.small_data_table(small["paper"], data="ImageNet"))
 def show_speed(direction):
     parts = evidence.measurements(timed, direction=direction, k=5)
     for part in parts or [pd.DataFrame(columns=timed)]:
-        print(evidence.where_and_when(part) if len(part) else "")
-        display(tables.show(tables.speed_table(part, direction)))
+        where = evidence.where_and_when(part) if len(part) else ""
+        display(tables.show(tables.speed_table(part, direction), where))
 
 
 show_speed("forward")
@@ -267,8 +266,8 @@ show_speed("backward")
 # %% tags=["hide-input"]
 columns = measured["Table 5: stability"]
 for part in evidence.measurements(columns) or [pd.DataFrame(columns=columns)]:
-    print(evidence.where_and_when(part) if len(part) else "")
-    display(tables.show(tables.stability_table(part)))
+    where = evidence.where_and_when(part) if len(part) else ""
+    display(tables.show(tables.stability_table(part), where))
 
 # %% [markdown]
 # ## Figure 2 and Table 6: temperature

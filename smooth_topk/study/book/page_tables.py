@@ -1,9 +1,9 @@
 """The tables of a page in, the same tables out with what the style needs to know about their cells.
 
 The cells of a column that holds nothing but numbers get the class `number`, and so does its heading: a column stands
-right or left as a whole. A short cell gets the class `short`, because breaking its line would gain nothing. A cell of a
-table of sentences gets the name of its column as `data-label`: on a phone such a table is read row by row, and so is a
-table written in Markdown whose rows are too long for a phone. All this works on finished HTML, because the tables of
+right or left as a whole. A short cell gets the class `short`, because breaking its line would gain nothing, and a cell
+of several lines the class `long`, because a narrow column would make it a tower. A cell of a table of sentences gets the name of its column as `data-label`: on a phone such a table is read row by row, and so is a
+table written in Markdown whose rows are too long for a phone; there an empty cell, of class `empty`, is not shown. All this works on finished HTML, because the tables of
 chapters, of results and of the book's own pages come from three different makers.
 """
 
@@ -21,6 +21,7 @@ NUMBER = re.compile(
 )
 NO_NUMBER = {"", "—", "–", "-", "not run", "nan", "NaN", "not in the paper"}  # what may stand in a column of numbers
 SHORT = 14  # characters
+LONG = 30  # characters
 LONG_ROW = 70  # characters, more than a line of a phone
 
 
@@ -56,7 +57,9 @@ def _marked_table(table: str) -> str:
             name, numbers = columns[place] if place < len(columns) and not above_several else ("", False)
             attributes = cell["attributes"]
             needs_name = numbers or len(columns) > 2  # one sentence beside the first cell explains itself
-            if (sentences or stacked) and name and cell["tag"] == "td" and needs_name:
+            if (sentences or stacked) and cell["tag"] == "td" and is_empty(cell):
+                attributes = with_class(attributes, "empty")
+            elif (sentences or stacked) and name and cell["tag"] == "td" and needs_name:
                 attributes += f' data-label="{escape(name)}"'
             if sentences:
                 pass
@@ -66,6 +69,8 @@ def _marked_table(table: str) -> str:
                 attributes = with_class(attributes, "number")
             elif len(text(cell)) <= SHORT:
                 attributes = with_class(attributes, "short")
+            elif cell["tag"] == "td" and len(text(cell)) > LONG and not stacked:
+                attributes = with_class(attributes, "long")
             return f"<{cell['tag']}{attributes}>{cell['content']}</{cell['tag']}>"
 
         return CELL.sub(marked_cell, row[0])
@@ -128,6 +133,11 @@ def is_numbers(column: list[str]) -> bool:
 def text(cell: re.Match) -> str:
     """Returns what a reader sees in a cell."""
     return " ".join(unescape(re.sub(r"<[^>]*>", "", cell["content"])).split())
+
+
+def is_empty(cell: re.Match) -> bool:
+    """Returns whether a cell shows nothing: no text, and no picture either."""
+    return not text(cell) and not re.search(r"<(img|svg|input)\b", cell["content"])
 
 
 def with_class(attributes: str, name: str) -> str:

@@ -31,7 +31,8 @@ class ArraySource:
         class_names: in the order of the labels.
         class_to_superclass: the superclass of every class.
         held_out_per_class: images of each class that leave the training part for validation.
-        mean, std: of the training pixels, per channel, on the scale from 0 to 1.
+        mean: of the training pixels, per channel, on the scale from 0 to 1.
+        std: the standard deviation of the same pixels, per channel.
     """
 
     images: dict[str, Tensor]

@@ -62,7 +62,7 @@ def truncated_topk_entropy(scores: Tensor, labels: Tensor, *, k: int = 5, reduct
     program drops the k largest of all classes instead, which leaves one class fewer where the label is outside the
     top k.
 
-    Args: as in `topk_entropy`.
+    The arguments are those of `topk_entropy`.
 
     Example:
         >>> truncated_topk_entropy(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([2]), k=2)

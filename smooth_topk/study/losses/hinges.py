@@ -53,7 +53,7 @@ def topk_hinge_beta(
     Whether the label, whose violation is 0, belongs to the vector makes no difference here. The loss is the one of
     Usunier et al. (2009) with equal weights.
 
-    Args: as in `topk_hinge_alpha`.
+    The arguments are those of `topk_hinge_alpha`.
 
     Example:
         >>> topk_hinge_beta(torch.tensor([[2.0, 1.0, 0.5, -1.0]]), torch.tensor([0]), k=2)

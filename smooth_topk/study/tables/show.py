@@ -29,17 +29,20 @@ class NotRun:
         return f'<p class="not-run">{escape(self.text)}</p>'
 
 
-def show(table: pd.DataFrame) -> Styler | NotRun:
+def show(table: pd.DataFrame, caption: str = "") -> Styler | NotRun:
     """Returns the table for display, as the last line of a cell; one line where nothing of ours was run.
 
     Args:
         table: one of this package's tables, or any other.
+        caption: a line above the table; where one cell shows several tables it tells them apart.
     """
     if nothing_run(table):
-        return NotRun()
+        return NotRun(f"{caption}: ours {NOT_RUN}." if caption else OURS_NOT_RUN)
     # Styles are found by this name: tables on one page need their own, and the same table must give the same bytes.
     name = hashlib.sha256(table.to_csv().encode()).hexdigest()[:8]
     styled = table.style.format(_cell).set_uuid(name)
+    if caption:
+        styled = styled.set_caption(typeset(caption))
     for axis, index in (("columns", table.columns), ("index", table.index)):
         styled = styled.format_index(typeset, axis=axis, level=list(range(index.nlevels)))
     if has_sentences(table):

@@ -5,6 +5,7 @@ import importlib
 import inspect
 import io
 import re
+from fnmatch import fnmatch
 from pathlib import Path
 
 import nbformat
@@ -105,6 +106,17 @@ def test_parts_without_a_chapter_are_left_out_of_the_contents():
     assert ":caption: Experiments" not in index
     assert ":caption: Beyond the paper" not in index
     assert index.count("```") % 2 == 0
+
+
+def test_the_chapters_follow_each_other_in_the_table_of_contents():
+    entries = re.findall(
+        r"^(chapters/.*|[a-z_]+)$", "\n".join(re.findall(r"```\{toctree\}(.*?)```", page("index.md"), re.DOTALL)), re.M
+    )
+    places = [place for place, entry in enumerate(entries) if entry.startswith("chapters/")]
+    names = sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9]*.py"))
+    listed = [name for place in places for name in names if fnmatch(f"chapters/{name}", entries[place])]
+    assert listed == names
+    assert places == list(range(places[0], places[-1] + 1))  # no other page between two chapters
 
 
 def test_a_whole_book_keeps_its_whole_contents():

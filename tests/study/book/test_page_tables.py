@@ -105,6 +105,30 @@ def test_short_words_do_not_break():
     assert re.findall(r'class="(\w+)"', html) == ["short"]
 
 
+def test_a_cell_of_several_lines_is_marked_so_that_its_column_is_wide_enough():
+    html = with_cells_marked(f"<table><tr><td>CE</td><td>{'word ' * 8}</td></tr></table>")
+    assert re.findall(r'class="(\w+)"', html) == ["short", "long"]
+
+
+def test_an_empty_cell_of_a_table_that_is_read_row_by_row_has_no_label():
+    table = pd.DataFrame({"data": [""], "words": ["word " * 20], "seeds": ["5"]}, index=["a"])
+    html = with_cells_marked(show(table).to_html())
+    assert re.findall(r'data-label="([^"]*)"', html) == ["words", "seeds"]
+    assert len(re.findall(r'<td[^>]*class="empty [^>]*></td>', html)) == 1
+
+
+def test_a_caption_stays_above_headings_of_two_lines():
+    columns = pd.MultiIndex.from_product([["ours", "paper"], ["top-1", "top-5"]])
+    table = pd.DataFrame([["1.0", "2.0", "3.0", "4.0"]], index=pd.Index([0.2], name="p"), columns=columns)
+    html = with_cells_marked(show(table, "Noise within L_{5,1}").to_html())
+    assert re.findall(r"<caption>(.*?)</caption>", html) == ["Noise within <i>L</i><sub>5,1</sub>"]
+
+
+def test_a_table_of_which_nothing_was_run_keeps_its_caption():
+    table = pd.DataFrame({"ours, 2 seeds": ["not run"]})
+    assert repr(show(table, "Noise within superclasses")) == "Noise within superclasses: ours not run."
+
+
 def test_a_table_of_a_page_is_read_row_by_row_on_a_phone_if_its_rows_are_long():
     def page_table(words):
         heading = "<tr><th>case</th><th>seeds</th></tr>"

@@ -15,6 +15,14 @@ from smooth_topk.study.book.page_text import NO_BREAK, with_numbers_kept_togethe
             '<span class="math">\\(k\\)</span>, and',
             '<span class="kept-together"><span class="math">\\(k\\)</span>,</span> and',
         ),
+        (
+            "on 2026-11-16, 1.25e-4 of CIFAR-100",
+            'on <span class="kept-together">2026-11-16</span>, <span class="kept-together">1.25e-4</span> of CIFAR-100',
+        ),
+        (
+            '<code><span class="pre">--dry-run</span></code>, then',
+            '<span class="kept-together"><code><span class="pre">--dry-run</span></code>,</span> then',
+        ),
     ],
 )
 def test_no_line_breaks_inside_a_percentage_or_before_a_value(html, expected):
@@ -28,6 +36,8 @@ def test_no_line_breaks_inside_a_percentage_or_before_a_value(html, expected):
         '<code class="docutils"><span>k = 5</span></code>',
         '<span class="math notranslate nohighlight">\\(k = 5\\)</span>',
         '<img alt="80 % at k = 5" />',
+        "<svg><text>1e-3</text></svg>",
+        "<code>a_name_so_long_that_it_has_to_break_on_a_phone</code>.",
     ],
 )
 def test_code_formulas_and_tags_stay_as_they_are(html):
