@@ -194,7 +194,9 @@ for size, part in fitted_runs.groupby("train_images"):
 # The accuracies are those of the text, and losses with the searched decay have fitted.
 if len(fitted_runs) == len(fitted_grid):
     searched = fitted_runs[fitted_runs["weight_decay"].isin([5e-4, 1.25e-4])]
-    searched = searched[~(searched["loss"].eq("smooth") & searched["weight_decay"].eq(5e-4))]
+    searched = searched[
+        ~(searched["loss"].eq("smooth") & searched["weight_decay"].eq(5e-4))
+    ]
     assert (searched["train_top5"] > 0.999).all()
     plain = fitted_runs[fitted_runs["loss"] == "cross_entropy"]
     plain = plain.set_index(["train_images", "weight_decay"])["test_top5"]
@@ -205,7 +207,10 @@ if len(fitted_runs) == len(fitted_grid):
     for some, expected in ((searched, [9.2, 8.2]), (best, [1.5, 3.3])):
         leads = findings.gains(some, "train_images").round(1)
         assert leads.tolist() == expected
-    assert findings.gains(best, "train_images", "L_{5,0.1}").round(1).tolist() == [0.4, 3.0]
+    assert findings.gains(best, "train_images", "L_{5,0.1}").round(1).tolist() == [
+        0.4,
+        3.0,
+    ]
 
 # %% [markdown]
 # ## The paper's own setting
