@@ -140,6 +140,7 @@ SCORES, LABELS = torch.zeros(2, 3), torch.tensor([0, 1])
         (lambda: topk_probabilities(SCORES, 2, tau=float("nan")), ValueError, "got nan"),
         (lambda: topk_probabilities(SCORES, 2, crops=2), ValueError, r"got crops=2 for shape \(2, 3\)"),
         (lambda: topk_probabilities(SCORES, 2, crops=-1), ValueError, "got crops=-1"),
+        (lambda: topk_probabilities(SCORES[None], 2, crops=2), ValueError, "not be the last dimension, .* got crops=2"),
         (lambda: topk_probabilities(torch.tensor(1.0), 1), ValueError, "got a scalar"),
     ],
 )

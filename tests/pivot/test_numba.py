@@ -216,7 +216,7 @@ def test_only_what_the_kernels_can_do_is_supported():
         assert not numba_backend.supports(torch.zeros(1, 50), 5)
 
 
-@pytest.mark.parametrize("label", [-1, 30, 10**9, -(10**15)])
+@pytest.mark.parametrize("label", [-1, -62, 30, 10**9, -(10**15)])
 def test_no_label_out_of_range_reaches_the_memory(label):
     scores, labels = random_scores(9, 30)
     labels[4] = label
@@ -374,3 +374,9 @@ def test_a_full_disk_or_a_damaged_cache_does_not_change_the_kernels(tmp_path):
     assert full.stdout == written.stdout == damaged.stdout
     assert written.stdout.endswith(" []\n")
     assert full.stderr == damaged.stderr == ""
+
+
+def test_more_classes_than_one_thread_takes_at_a_time():
+    scores, labels = random_scores(3, numba_backend.SERIAL_ELEMENTS + 9)
+    for found, expected in zip(run(scores, labels, 5, 1.0), run(scores, labels, 5, 1.0, backend=torch_backend), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-9)
