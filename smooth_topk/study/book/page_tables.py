@@ -2,9 +2,10 @@
 
 The cells of a column that holds nothing but numbers get the class `number`, and so does its heading: a column stands
 right or left as a whole. A short cell gets the class `short`, because breaking its line would gain nothing, and a cell
-of several lines the class `long`, because a narrow column would make it a tower. A cell of a table of sentences gets the name of its column as `data-label`: on a phone such a table is read row by row, and so is a
-table written in Markdown whose rows are too long for a phone; there an empty cell, of class `empty`, is not shown. All this works on finished HTML, because the tables of
-chapters, of results and of the book's own pages come from three different makers.
+of several lines the class `long`, because a narrow column would make it a tower. A cell of a table of sentences gets
+the name of its column as `data-label`: on a phone such a table is read row by row, and so is a table written in
+Markdown whose rows are too long for a phone; an empty cell, of class `empty`, is not shown there. All this works on
+finished HTML, because the tables of chapters, of results and of the book's own pages come from three different makers.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The text of a page in, the same text out with the places at which no line may break: 80 %, k = 5, 1e-4, $k$ and a comma."""
+"""The text of a page in, the same text out with the places at which no line may break: 80 %, k = 5, $k$ and a comma."""
 
 import re
 
