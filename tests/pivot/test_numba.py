@@ -378,5 +378,7 @@ def test_a_full_disk_or_a_damaged_cache_does_not_change_the_kernels(tmp_path):
 
 def test_more_classes_than_one_thread_takes_at_a_time():
     scores, labels = random_scores(3, numba_backend.SERIAL_ELEMENTS + 9)
-    for found, expected in zip(run(scores, labels, 5, 1.0), run(scores, labels, 5, 1.0, backend=torch_backend), strict=True):
+    for found, expected in zip(
+        run(scores, labels, 5, 1.0), run(scores, labels, 5, 1.0, backend=torch_backend), strict=True
+    ):
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-9)
