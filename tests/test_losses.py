@@ -551,8 +551,9 @@ def test_plus_infinity_makes_the_loss_of_its_row_nan_whatever_computes_it(algori
 
 def test_numbers_at_the_ends_of_their_range():
     scores, labels = torch.randn(1, 50, dtype=torch.float64), torch.tensor([3])
-    with pytest.raises(ValueError, match="ignore_index must be within the range of int64, as labels are, got 184467"):
-        smooth_topk_loss(scores, labels, ignore_index=2**64 + 3)
+    for outside in (2**63, -(2**63) - 1, 2**64 + 3):
+        with pytest.raises(ValueError, match=f"ignore_index must be within the range of int64, .* got {outside}"):
+            smooth_topk_loss(scores, labels, ignore_index=outside)
     for name in ("tau", "margin"):
         with pytest.raises(
             ValueError, match=f"{name} must be within the range of float64, got an integer of 1329 bits"
