@@ -170,7 +170,7 @@ notebook.check_environment()
 # | profile | command | data | time |
 # |---|---|---|---|
 # | smoke | `bash scripts/study.sh --profile smoke` | built in | 4 minutes; its numbers mean nothing |
-# | quick | `bash scripts/study.sh` | built in | 8 minutes on 2 cores |
+# | quick | `bash scripts/study.sh` | built in | 9 minutes on 2 cores |
 # | laptop | `bash scripts/study.sh --profile laptop` | CIFAR-100 | hours on a CPU |
 # | paper | `bash scripts/study.sh --profile paper` | CIFAR-100, ImageNet | days to weeks on a GPU |
 #
