@@ -131,7 +131,7 @@ tables.show(tables.settings_table(both).xs("L_{5,1}", level="loss"))
 # $k$-th largest score is ahead of the next one by $k\tau\log 1000$ or more, the code takes the hard loss for that
 # sample. We changed one of them at a time, with one seed each.
 
-# %%
+# %% tags=["hide-input"]
 causes_grid = registry.small_temperatures_on_images()
 causes = evidence.recorded_runs(causes_grid)
 print(evidence.origin(causes, causes_grid))
@@ -316,11 +316,11 @@ if len(falling["features"]) == 6:
 # with a tenth of the rate, once while $\tau$ falls from 1 to 0.01 and once with $\tau = 1$ throughout. The paper gives
 # no settings for its fine-tuning, so these are ours. Features, five seeds, and images, one seed:
 
-# %%
+# %% tags=["hide-input"]
 trained = evidence.recorded_runs(registry.annealing_of_a_trained_network("quick"))
 tables.show(tables.loss_table(trained, headings))
 
-# %%
+# %% tags=["hide-input"]
 on_pictures = evidence.recorded_runs(registry.annealing_of_a_trained_network("laptop"))
 tables.show(tables.loss_table(on_pictures, headings))
 

@@ -140,7 +140,7 @@ tables.show(tables.gain_table(images, by="train_images"))
 # the smooth loss has fitted its training set less than cross-entropy has. The table shows top-5 accuracy on the
 # training set after the last epoch.
 
-# %%
+# %% tags=["hide-input"]
 last = evidence.epochs_of(images).groupby("run_id")["train_top5"].last()
 fitted = images.assign(fitted=images["run_id"].map(last))
 fitted = fitted.pivot(index="train_images", columns="loss", values="fitted")
@@ -161,7 +161,7 @@ assert (on_images.iloc[0], on_images.iloc[-1]) == (-2.8, 0.4)
 # $L_{5,1}$. Because $5 \cdot 10^{-4}$ was the largest decay of cross-entropy in the search of chapter 9, we tried larger
 # ones as well.
 
-# %%
+# %% tags=["hide-input"]
 fitted_grid = (
     *registry.small_data_on_images(),
     *registry.larger_decays_on_images(),

@@ -133,7 +133,7 @@ controls.explore(
 # The pull says what a loss teaches. Here it is where the true score lies 3 below the threshold, 0.5 above
 # it and 4 above it:
 
-# %%
+# %% tags=["hide-input"]
 family = curves[5]
 family = family.assign(above=(family["true_score"] - family["kth"]).round(1))
 pulls = family[family["above"].isin([-3, 0.5, 4])]
@@ -424,7 +424,7 @@ if len(runs) == len(grid):
 # shows how much a decay can do. So cross-entropy, generalised cross-entropy and both smooth losses had larger decays
 # there, at $p = 0.8$:
 
-# %%
+# %% tags=["hide-input"]
 _, hardest = recorded("decays_under_index_blocks")
 headings = {"validation_top5": "validation top-5 (%)", "test_top5": "test top-5 (%)"}
 tables.show(tables.loss_table(hardest, headings))
