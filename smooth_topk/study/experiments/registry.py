@@ -122,7 +122,7 @@ EXPERIMENTS = {
         _only("quick", family_search),
     ),
     "family_wider_search": Experiment(
-        "Smaller decays for three losses of the family",
+        "Rates and decays of the family beyond the first grid",
         "not in the paper",
         FAMILY,
         _only("quick", family_wider_search),

@@ -200,7 +200,7 @@ def test_the_pairs_of_the_family_are_the_best_of_their_recorded_trials():
     for name, (loss, _) in further_runs.FAMILY_LOSSES.items():
         own = [run for run in trials if all(getattr(run, key) == value for key, value in loss.items())]
         judged: dict[tuple[float, float], float] = {}
-        for run in own:
+        for run in (run for run in own if run.run_id in found.index):
             pair = run.learning_rate, run.weight_decay
             judged[pair] = judged.get(pair, 0.0) + float(found[run.run_id])
         assert max(judged, key=judged.__getitem__) == further_runs.FAMILY_CHOSEN[name], name
