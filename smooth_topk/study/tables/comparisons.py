@@ -123,12 +123,15 @@ def with_best_decay(runs: pd.DataFrame, *, metric: str = "validation_top5") -> p
     """Returns of every loss, at each number of training images, the runs with the decay that was best on validation.
 
     Args:
-        runs: some decays per loss, with the same seeds each.
+        runs: some decays per loss; those that have more seeds than others are compared by the seeds that all have.
         metric: what decides, in the mean over seeds.
     """
     keys = ["name", "train_images", "weight_decay"]
     named = runs.assign(name=loss_names(runs))
-    best = named.groupby(keys)[metric].mean().groupby(level=keys[:2]).idxmax()
+    decays = named.groupby(keys[:2])["weight_decay"].transform("nunique")
+    have_seed = named.groupby([*keys[:2], "seed"])["weight_decay"].transform("nunique")
+    judged = named[have_seed == decays].groupby(keys)[metric].mean()
+    best = judged.groupby(level=keys[:2]).idxmax()
     return runs[named.set_index(keys).index.isin(list(best))]
 
 

@@ -103,6 +103,12 @@ def test_the_best_decay_of_a_loss_is_that_of_validation_images():
     assert tables.with_best_decay(runs)["test_top5"].tolist() == [0.4, 0.7]
 
 
+def test_decays_with_different_seeds_are_compared_by_the_seeds_that_all_have():
+    rows = [run(0.5, weight_decay=1e-4), run(0.4, weight_decay=1e-3), run(0.3, weight_decay=1e-3, seed=1)]
+    runs = pd.DataFrame(rows).assign(validation_top5=[0.5, 0.6, 0.1])
+    assert tables.with_best_decay(runs)["test_top5"].tolist() == [0.4, 0.3]
+
+
 def test_losses_of_different_rates_have_rows_of_their_own():
     table = tables.loss_table(pd.DataFrame([run(0.5), run(0.6, learning_rate=0.2)]), {"test_top5": "top-5"})
     assert table["top-5"].to_dict() == {
