@@ -3,6 +3,7 @@
 import inspect
 import re
 
+from smooth_topk.study.book.build import study_reference
 from smooth_topk.study.book.page_tables import with_cells_marked
 from smooth_topk.study.book.page_text import with_numbers_kept_together
 from smooth_topk.study.chapters import frames, tau_explorer
@@ -46,6 +47,8 @@ napoleon_use_ivar = True  # one line per attribute
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
+# Pages whose pictures, explorer, wide tables or examples of 120 columns need the place of the contents beside them.
+WHOLE_WIDTH = ("index", "explorer", "results", "api", *study_reference())
 html_theme = "sphinx_book_theme"
 html_static_path = ["_static"]
 html_css_files = ["book.css"]
@@ -61,8 +64,7 @@ html_theme_options = {
     "logo": {"text": "Smooth Top-k", "alt_text": ""},
     "navbar_persistent": [],
     "navigation_with_keys": False,
-    # Pictures, the explorer and wide tables take the whole width.
-    "secondary_sidebar_items": {"**": ["page-toc.html"], "index": [], "explorer": [], "results": []},
+    "secondary_sidebar_items": {"**": ["page-toc.html"], **dict.fromkeys(WHOLE_WIDTH, [])},
     "show_toc_level": 2,
     "use_download_button": True,
     "use_fullscreen_button": False,

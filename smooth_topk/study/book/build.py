@@ -132,7 +132,7 @@ def study_reference(package: Path = ROOT / "smooth_topk" / "study") -> dict[str,
     )
     pages = {"api_study": f"# API of the study\n\n{opening}\n"}
     for room, words in ROOM.findall((package / "__init__.py").read_text(encoding="utf-8")):
-        lines = [f"# The room {room}", "", f"{words[0].upper()}{words[1:]}.", ""]
+        lines = [f"# The room {room}", "", f"{words[0].upper()}{words[1:]}.", "", "```{contents}", ":local:", "```", ""]
         for path in sorted((package / room).rglob("*.py")):
             members = public_names(path)
             if members:
