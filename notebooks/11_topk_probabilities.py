@@ -57,7 +57,14 @@ pairs = list(combinations(range(5), 2))
 share = torch.stack([scores[list(pair)].sum() for pair in pairs]).softmax(0)
 with_class = [[i in pair for pair in pairs] for i in range(5)]
 marginals = torch.stack([share[torch.tensor(chosen)].sum() for chosen in with_class])
-print({name: round(p.item(), 4) for name, p in zip(names, marginals, strict=True)})
+
+
+def in_words(probabilities):
+    pairs = zip(names, probabilities.tolist(), strict=True)
+    return "   ".join(f"{name}: {probability:.4f}" for name, probability in pairs)
+
+
+print(in_words(marginals))
 
 # %% [markdown]
 # **Figure.** How likely each class is to be in the pair. Each bar is the stack of the pairs that contain the class.
@@ -72,14 +79,14 @@ assert torch.allclose(topk_probabilities(scores, 2), marginals)
 assert torch.isclose(marginals.sum(), torch.tensor(2.0, dtype=torch.float64))
 
 # %% [markdown]
-# There is another way to draw the same set. Toss a coin for each class, with odds $\exp(s_i)$ to 1, and keep the toss
-# only if exactly $k$ coins show heads. The classes then compete for $k$ places.
+# There is another way to draw the same set. Toss one coin per class, with odds $\exp(s_i)$ to 1, and keep the toss only
+# if exactly $k$ coins show heads. The classes then compete for $k$ places.
 
 # %%
 heads = torch.rand(draws, 5, generator=random) < scores.sigmoid()
 kept = heads[heads.sum(dim=1) == 2].double()
 print(f"{len(kept):,} of {draws:,} tosses kept")
-print({name: round(p.item(), 4) for name, p in zip(names, kept.mean(0), strict=True)})
+print(in_words(kept.mean(0)))
 assert (kept.mean(0) - marginals).abs().max() < 5 / len(kept) ** 0.5
 
 # %% [markdown]
@@ -94,12 +101,13 @@ assert (kept.mean(0) - marginals).abs().max() < 5 / len(kept) ** 0.5
 # %%
 x = scores.clone().requires_grad_()
 (derivative,) = torch.autograd.grad(log_symmetric_polynomials(x, 2)[2], x)
-print("∂ log σ₂ / ∂s:", [round(value, 4) for value in derivative.tolist()])
+print("∂ log σ₂ / ∂s of each class")
+print(in_words(derivative))
 assert torch.allclose(derivative, marginals)
 
 # %% [markdown]
 # The paper prints $\sigma_i$ in place of $\sigma_k$, with the index of the class as the degree
-# ([correction 3](../book/errata.md#3-the-marginals-are-derivatives-of-log-σ_k)). As printed, class *a* would use
+# ([correction 3](../book/errata.md#3-the-marginals-are-derivatives-of-log-σₖ)). As printed, class *a* would use
 # $\sigma_1$, class *b* $\sigma_2$, and so on. Only the class whose number happens to be $k$ gets the right value.
 
 # %%
@@ -143,9 +151,9 @@ else:
     many, labels = recorded.scores, recorded.labels
     class_names = recorded.class_names
     print(
-        f"{len(many)} images, {recorded.network}. The network has probably been trained"
+        f"{len(many)} images, {recorded.network}. The network has probably been trained "
+        "on these images, so that no accuracy here is an accuracy on ImageNet."
     )
-    print("on these images, so that no accuracy here is an accuracy on ImageNet.")
 
 # %% [markdown]
 # **Figure.** Softmax and top-$k$ probabilities of one image. The true class is bold, and the dotted line is the end of
@@ -229,8 +237,8 @@ assert set(mean.nlargest(2, "marginal")["name"]) == {"a", "b"}
 # Move the score of *a* in the first crop. From which value on does *b* drop out of the answer by
 # softmax?
 #
-# **Figure.** The first crop and the mean of both crops, for the score of the control. The answer by marginals is *a*
-# and *b* for every score of *a* from 1.25 to 10, and the answer by softmax is not.
+# **Figure.** The first crop and the mean of both crops, for the score of the control. From a score of 1.25 on the mean
+# answers *a* and *b* by marginals, up to the largest score. By softmax it answers *a* and *c* once the score is large.
 
 
 # %%
@@ -267,8 +275,8 @@ print(f"{path.name}: {images}")
 tables.show(tables.ten_crop_table(measured))
 
 # %% [markdown]
-# Accuracies can only differ where the answers do. How often is that? The scores of ten crops of a few of these images
-# are recorded too.
+# Accuracies can differ only where the answers do. How often is that? The scores of ten crops of a few of these images
+# are recorded too, and the table counts on how many of them the top-$k$ answer is not the one of averaged softmax.
 
 # %% tags=["hide-input"]
 stored = imagenet_scores.read_scores(imagenet_scores.TEN_CROPS)
@@ -279,10 +287,12 @@ else:
     sets = {
         way: answer.topk(k).indices.sort().values for way, answer in answers.items()
     }
-    print(f"images of {len(stored.scores)} whose top-{k} answer differs from that of")
-    print(f"'{BASELINE}':")
-    for way, found in sets.items():
-        print(f"  {way}: {(found != sets[BASELINE]).any(1).sum()}")
+    of_baseline, total = sets.pop(BASELINE), len(stored.scores)
+    differ = {
+        way: int((found != of_baseline).any(1).sum()) for way, found in sets.items()
+    }
+    counts = pd.Series(differ, name=f"other answer, of {total} images")
+    display(tables.show(counts.to_frame().rename_axis("method")))
 
 # %% [markdown]
 # ## Which scale?

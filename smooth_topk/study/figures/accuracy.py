@@ -26,7 +26,7 @@ LABELS = {
 }
 SETS = {"train": "training set", "validation": "validation set", "test": "test set"}
 OTHER_SMOOTH: tuple[dict[str, Any], ...] = (
-    {"color": "#6fa8d6", "linestyle": "-.", "marker": "D"},
+    {"color": "#5a9bd0", "linestyle": "-.", "marker": "D"},
     {"color": "#9ec6e8", "linestyle": (0, (1, 1)), "marker": "v"},
 )
 
@@ -111,7 +111,8 @@ def noise_curves(
     runs = runs[runs["noise_level"] == level]
     for ax, metric in zip(axes, metrics, strict=True):
         _draw_curves(ax, epochs, runs, metric)
-    axes[0].set_title(f"p = {level:g}, {GROUPING_NAMES[grouping]}, {setting_name(runs)}")
+    axes[0].set_title(f"p = {level:g}, {GROUPING_NAMES[grouping]}")
+    axes[1].set_title(setting_name(runs))
     axes[0].legend()
     return axes
 

@@ -15,7 +15,7 @@ from smooth_topk.study.tables.differences import differences_by_seed, intervals,
 
 SERIES = (
     {"color": BLUE, "marker": "o"},
-    {"color": "#6fa8d6", "marker": "D"},
+    {"color": "#5a9bd0", "marker": "D"},
     {"color": BROWN, "marker": "^"},
     {"color": GREY, "marker": "v"},
 )

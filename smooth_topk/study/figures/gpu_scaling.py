@@ -26,7 +26,7 @@ def scaling_figure(table: pd.DataFrame, useful: float, ax: Axes | None = None) -
         ax.plot(table.index, table[name] / 24, label=label, marker="", **look)
     ax.axvline(useful, color=GREY, linewidth=0.8, linestyle="--")
     ax.annotate(f"W/d = {useful:.1f}", (useful, 1), (4, -4), ("data", "axes fraction"), "offset points", va="top")
-    ax.set(xscale="log", yscale="log", xlabel="GPUs, one run each", ylabel="length of the study (days)")
+    ax.set(xscale="log", yscale="log", xlabel="GPUs, with one run per GPU", ylabel="length of the study (days)")
     ticks = [count for count in (1, 2, 4, 8, 16, 32, 64) if count in table.index]
     ax.set_xticks(ticks, [str(count) for count in ticks])
     ax.set_yticks(days := [2, 5, 10, 20, 50], [str(day) for day in days])

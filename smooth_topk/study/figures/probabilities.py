@@ -67,7 +67,8 @@ def crop_bars(table: pd.DataFrame, *, k: int, axes: Sequence[Axes] | None = None
         _pairs(ax, part, k)
         answers = {way: " ".join(sorted(part.nlargest(k, way)["name"])) for way in ("softmax", "marginal")}
         ax.set_title(f"{crop}\nby softmax: {answers['softmax']}\nby marginals: {answers['marginal']}")
-    axes[-1].legend()
+    # Below the first panel: a phone shows that one first, and no bar grows into the legend.
+    axes[0].legend(loc="upper left", bbox_to_anchor=(0.0, -0.1), frameon=False)
     for ax in axes[1:]:
         ax.set(ylabel="")
         ax.tick_params(labelleft=False)

@@ -30,8 +30,18 @@ LOOKS = {
     "smooth": {"color": BLUE, "linestyle": "-", "marker": "o"},
     "hard": {"color": BROWN, "linestyle": ":", "marker": "^"},
 }
-# The light end of viridis cannot be read on white.
-TAU_MAP = ListedColormap(mpl.colormaps["viridis"].resampled(256)(range(225)), name="tau")
+LUMA = np.array([0.2126, 0.7152, 0.0722])
+TAU_LUMA = (0.17, 0.56)  # a lighter colour cannot be read on white, nor its inverse on the book's dark pages
+
+
+def _tau_map() -> ListedColormap:
+    """The hues of viridis from dark to not quite light."""
+    colours = mpl.colormaps["viridis"](np.linspace(0, 1, 256))[:, :3]
+    wanted = np.linspace(*TAU_LUMA, len(colours))
+    return ListedColormap(np.clip(colours * (wanted / (colours @ LUMA))[:, None], 0, 1), name="tau")
+
+
+TAU_MAP = _tau_map()
 TAU_NORM = LogNorm(1e-4, 1e2, clip=True)
 
 

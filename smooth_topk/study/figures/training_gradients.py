@@ -20,7 +20,7 @@ def training_gradients(watched: pd.DataFrame, *, axes: Sequence[Axes] | None = N
     Args:
         watched: rows of training_gradients.csv.
     """
-    axes = new_panels(axes, ncols=3, figsize=(11.4, 3.6))
+    axes = new_panels(axes, ncols=3, figsize=(9.6, 3.5))
     for ax, (column, label) in zip(axes, PANELS.items(), strict=True):
         for name, part in watched.groupby("loss", sort=False):
             part = part.sort_values("epoch")

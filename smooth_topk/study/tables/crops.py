@@ -3,6 +3,7 @@
 import pandas as pd
 
 from smooth_topk.study.tables.cells import NOT_RUN
+from smooth_topk.study.tables.differences import interval_text
 
 METRICS = {"top1": "top-1", "top5": "top-5"}
 
@@ -19,11 +20,10 @@ def ten_crop_table(measured: pd.DataFrame | None) -> pd.DataFrame:
     rows: dict[str, dict[str, str]] = {}
     for row in measured.to_dict("records"):
         name = METRICS[row["metric"]]
-        cells = {f"{name} (%)": _cell(row["accuracy"], row["low"], row["high"], "")}
-        difference = _cell(row["difference"], row["difference_low"], row["difference_high"], "+")
+        accuracy, low, high = (100 * row[column] for column in ("accuracy", "low", "high"))
+        cells = {f"{name} (%)": f"{accuracy:.1f} ({low:.1f} to {high:.1f})"}
+        shares = [row[column] for column in ("difference", "difference_low", "difference_high")]
+        # The method from which the others differ has no difference of its own.
+        difference = interval_text(*(100 * share for share in shares)) if any(shares) else "0"
         rows.setdefault(row["method"], {}).update(cells | {f"{name} − softmax averaged": difference})
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
-
-
-def _cell(value: float, low: float, high: float, sign: str) -> str:
-    return f"{100 * value:{sign}.1f} ({100 * low:{sign}.1f} to {100 * high:{sign}.1f})"

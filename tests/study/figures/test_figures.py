@@ -15,6 +15,7 @@ from smooth_topk.study.figures import style
 from smooth_topk.study.figures.style import use_style
 
 DRAWN_EXACTLY = 1e-9  # percent of a double
+READABLE_LUMA = (0.1, 0.58)  # beyond 0.58 a contrast of 3 to 1 is lost on white, and on black after inversion
 
 
 @pytest.fixture(autouse=True)
@@ -154,6 +155,12 @@ def test_several_taus_take_the_colours_of_the_map():
     ax = figures.loss_curves(measure.loss_curve_table(torch.zeros(9), k=2, taus=[0.1, 1.0]))
     assert line(ax, "smooth, τ = 0.1").get_color() == style.tau_colour(0.1)
     assert style.tau_colour(0.1) != style.tau_colour(1.0)
+
+
+@pytest.mark.parametrize("tau", [10.0**power for power in range(-4, 3)])
+def test_the_colour_of_every_tau_can_be_read_on_white_and_inverted_on_a_dark_page(tau):
+    luma = float(np.array(style.tau_colour(tau)[:3]) @ style.LUMA)
+    assert READABLE_LUMA[0] < luma < READABLE_LUMA[1]
 
 
 def test_probability_bars_show_the_largest_marginals_first():

@@ -216,6 +216,7 @@ def test_crop_bars_say_what_each_average_answers():
     assert mean["softmax"].tolist() == pytest.approx(crops.softmax(-1).mean(0).tolist())
     axes = figures.crop_bars(table, k=2)
     assert axes[-1].get_title(loc="left") + axes[-1].get_title() == "mean\nby softmax: a c\nby marginals: a b"
+    assert [ax.get_legend() is not None for ax in axes] == [True, False, False]
 
 
 def test_the_true_class_is_bold_in_probability_bars():
@@ -264,7 +265,9 @@ def test_the_ten_crop_table_has_percents_and_intervals_or_says_not_run():
     row = {"method": "m", "metric": "top5", "accuracy": 0.9, "low": 0.88, "high": 0.92}
     row |= {"difference": 0.002, "difference_low": -0.001, "difference_high": 0.005}
     table = tables.ten_crop_table(pd.DataFrame([row]))
-    assert table.loc["m"].tolist() == ["90.0 (88.0 to 92.0)", "+0.2 (-0.1 to +0.5)"]
+    assert table.loc["m"].tolist() == ["90.0 (88.0 to 92.0)", "+0.2 (−0.1 to +0.5)"]
+    itself = row | {"difference": 0.0, "difference_low": 0.0, "difference_high": 0.0}
+    assert tables.ten_crop_table(pd.DataFrame([itself])).loc["m"].tolist() == ["90.0 (88.0 to 92.0)", "0"]
     assert tables.ten_crop_table(None).to_numpy().tolist() == [[tables.NOT_RUN]]
 
 
