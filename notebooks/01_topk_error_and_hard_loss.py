@@ -370,9 +370,8 @@ if profile != "smoke":
 # %% tags=["hide-input"]
 paper = tables.paper_table(6)
 paper = paper[(paper["split"] == "train") & paper["tau"].isin([0, 0.1])]
-paper = paper.set_index("tau")["mean"].map("{:.2f}".format)
-paper = paper.rename(index="{:g}".format).rename_axis("τ")
-tables.show(paper.to_frame("paper: training accuracy (%)"))
+paper = paper.set_index(paper["tau"].map("{:g}".format).rename("τ"))["mean"]
+tables.show(paper.map("{:.2f}".format).to_frame("paper: training accuracy (%)"))
 
 # %% [markdown]
 # ## What we saw
