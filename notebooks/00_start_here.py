@@ -54,7 +54,7 @@ notebook.start(profile)
 # nearly all of the weight is on answers that are right.
 #
 # **Figure.** The ten pairs of five classes with the scores 2, 1.4, 0.9, 0.1 and −0.6, and their shares of the weight at
-# $\tau = 1$ and $\alpha = 1$. The loss is $-\tau \log$ of the blue share.
+# $\tau = 1$ and $\alpha = 1$. The four pairs with class 2 are blue, and the loss is $-\tau \log$ of their share.
 
 # %%
 five, true_class = torch.tensor([2.0, 1.4, 0.9, 0.1, -0.6]), 2
@@ -174,8 +174,8 @@ notebook.check_environment()
 # | laptop | `bash scripts/study.sh --profile laptop` | CIFAR-100 | hours on a CPU |
 # | paper | `bash scripts/study.sh --profile paper` | CIFAR-100, ImageNet | days to weeks on a GPU |
 #
-# `bash scripts/lab.sh` opens the chapters in JupyterLab. `python scripts/run_study.py --list` shows what a profile
-# would run, and `-p 09.epochs=3` changes one parameter of one chapter.
+# `bash scripts/lab.sh` opens the chapters in JupyterLab. `bash scripts/study.sh --list` lists the chapters with their
+# parameters and runs nothing. `bash scripts/study.sh 09 -p 09.epochs=3` runs chapter 9 with one parameter changed.
 
 # %% [markdown]
 # ## What we saw
@@ -201,8 +201,8 @@ notebook.check_environment()
 #
 # <details><summary>Answer 2</summary>
 #
-# At least the $k$-th largest score of the other classes plus $k\alpha$. With $k = 5$ and $\alpha = 1$ the true class
-# has to be five units ahead of the fifth best of its rivals.
+# The true score must be at least the $k$-th largest score of the other classes plus $k\alpha$. With $k = 5$ and
+# $\alpha = 1$ the true class has to be five units ahead of the fifth best of its rivals.
 #
 # </details>
 

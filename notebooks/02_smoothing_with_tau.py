@@ -72,7 +72,7 @@ for value in taus:
     assert math.isclose(slope[0], -1 / k, rel_tol=1e-9)
 
 # %% [markdown]
-# Move $\tau$, $k$ and the margin.
+# Move $\tau$, $k$ and the margin. Which of them move the corner of the hard loss, and which one does not?
 #
 # **Figure.** The hard and the smooth loss for the values of the controls. The larger $\tau$ is, the wider is the bend
 # that takes the place of the corner.
@@ -95,10 +95,12 @@ controls.explore(draw, tau=tau, k=k, margin=margin)
 # largest number and at most $\tau \log m$ more, and so it tends to the maximum as $\tau \to 0$. Putting this smooth
 # maximum in place of both maxima gives eq. (9):
 #
-# $$L_{k,\tau}(\mathbf{s}, y) =
-#   \tau \log \sum_{\bar{\mathbf{y}}} \exp\frac{\alpha\,\mathbb{1}(y \notin \bar{\mathbf{y}})
-#     + \frac1k\sum_{j \in \bar{\mathbf{y}}} s_j}{\tau}
-#   - \tau \log \sum_{\bar{\mathbf{y}} \ni y} \exp\frac{\sum_{j \in \bar{\mathbf{y}}} s_j}{k\tau}.$$
+# $$\begin{aligned}
+# & L_{k,\tau}(\mathbf{s}, y) = \\
+# & \quad \tau \log \sum_{\bar{\mathbf{y}}} \exp\frac{\alpha\,\mathbb{1}(y \notin \bar{\mathbf{y}})
+#     + \frac1k\sum_{j \in \bar{\mathbf{y}}} s_j}{\tau} \\
+# & \quad - \tau \log \sum_{\bar{\mathbf{y}} \ni y} \exp\frac{\sum_{j \in \bar{\mathbf{y}}} s_j}{k\tau}.
+# \end{aligned}$$
 #
 # As in chapter 1, $\bar{\mathbf{y}}$ runs over the sets of $k$ classes, and the second sum takes only the sets that
 # contain $y$. With eight classes all sets can be listed, and the definition is a few lines of code.
@@ -120,7 +122,7 @@ for size in (1, 3, 5):
     listed = smooth_loss_by_definition(few, 0, size, tau, margin)
     package = smooth_topk_loss(few, torch.tensor(0), k=size, tau=tau, margin=margin)
     print(f"k = {size}, {math.comb(8, size):2} sets: definition {listed:.12f}")
-    print(f"               package    {package:.12f}")
+    print(f"                package    {package:.12f}")
     assert torch.isclose(listed, package, rtol=1e-12)
 
 # %% [markdown]
@@ -132,9 +134,9 @@ for size in (1, 3, 5):
 # **Proposition 2.** As $\tau \to 0$, $L_{k,\tau}$ tends to $l_k$. The paper assumes that certain scores do not tie.
 # This assumption is not needed ([errata](../book/errata.md#conditions-that-are-not-needed)). For all scores
 #
-# $$-\tau \log k \;\le\; L_{k,\tau} - l_k \;\le\; \tau \log(n - k + 1),$$
+# $$-\tau \log k \le L_{k,\tau} - l_k \le \tau \log(n - k + 1),$$
 #
-# and the section *All of it in one picture* below derives both bounds.
+# and the section *Three propositions in one picture* below derives both bounds.
 #
 # **Figure.** The difference between smooth and hard loss for 60 samples, one thin line each. The lines stay between the
 # two bounds, and both bounds go to zero with $\tau$.
@@ -169,7 +171,7 @@ for value in (1.0, 0.1, 0.01, 0.001):
 plain = smooth_topk_loss(scores, labels, k=1, tau=1.0, margin=0.0, reduction="none")
 cross_entropy = F.cross_entropy(scores, labels, reduction="none")
 difference = (plain - cross_entropy).abs().max()
-print(f"largest difference over {samples} samples: {difference:.1e}")
+print(f"largest of {samples} differences: {difference:.1e}")
 assert torch.allclose(plain, cross_entropy, rtol=1e-12)
 
 # %% [markdown]
@@ -187,8 +189,9 @@ assert torch.isclose(cooled, 0.5 * F.cross_entropy(scores / 0.5, labels))
 # The gradient says which classes learn from a sample. A negative derivative pulls a score up, a positive one pushes it
 # down. Only the true class is pulled up. Every other class is pushed down, and the pushes add up to the pull.
 #
-# **Figure.** The derivatives of one sample for its true class (hatched) and its 12 largest other scores. With
-# $\tau = 0.03$ the push is on the classes around the $k$-th place. With a larger $\tau$ it spreads over all classes.
+# **Figure.** The derivatives of one sample for its true class (hatched) and its 12 largest other scores. The titles
+# count those that exceed 2 % of the largest. With $\tau = 0.03$ the push is on the classes around the $k$-th place.
+# With a larger $\tau$ it spreads over all classes.
 
 # %%
 shown = torch.cat([scores[0, labels[0]][None], others.topk(12).values])
@@ -242,7 +245,7 @@ controls.explore(
 options_1 = {"k": 1, "margin": margin, "reduction": "none"}
 smooth_1 = smooth_topk_loss(scores, labels, tau=tau, **options_1)
 hard_1 = hard_topk_loss(scores, labels, **options_1)
-print(f"k = 1: the smooth loss is larger by {(smooth_1 - hard_1).min():.1e} or more")
+print(f"k = 1: smooth − hard is {(smooth_1 - hard_1).min():.3f} or more")
 assert (smooth_1 >= hard_1 - rounding).all()
 
 # %% [markdown]
@@ -270,7 +273,7 @@ for size in (2, 5):
     assert math.isclose(smooth - hard, -tau * math.log(size), rel_tol=1e-6)
 
 # %% [markdown]
-# Move $\tau$ and $k$.
+# Move $\tau$ and $k$. At which $k$ does the curve stop crossing zero?
 #
 # **Figure.** The counter-example for the values of the controls. For $k \ge 2$ the curve crosses zero where the hard
 # loss is $\tau \log \frac{k}{k-1}$; for $k = 1$ it stays above zero.
@@ -294,8 +297,8 @@ controls.explore(draw, tau=tau, k=max(k, 2))
 # $\tau \log(1 + e^{1/\tau}/k)\,\Lambda_k$, which is positive for every $\tau$. The bound printed in the proposition is
 # informative only for $\tau < 1/\log k$, which is $\tau < 0.62$ for $k = 5$.
 #
-# **Figure.** The smooth loss of 300 samples against the distance of the true class from the $k$-th place. Samples on
-# the right of zero are errors, and all of them lie above both bounds.
+# **Figure.** The smooth loss of 300 samples, with $\alpha = 1$, against the distance of the true class from the $k$-th
+# place. Samples on the right of zero are errors, and all of them lie above both bounds.
 
 # %%
 near = scores.clone()
@@ -347,8 +350,7 @@ ax = figures.margin_curves(curves)
 
 # %%
 # The loss with margin α equals the loss without margin of a true score lowered by kα.
-lowered = scores.clone()
-lowered[torch.arange(samples), labels] -= k * margin
+lowered = scores - k * margin * F.one_hot(labels, classes)
 same = {"k": k, "tau": tau, "reduction": "none"}
 with_margin = smooth_topk_loss(scores, labels, margin=margin, **same)
 without_margin = smooth_topk_loss(lowered, labels, margin=0.0, **same)
@@ -360,7 +362,7 @@ assert torch.allclose(with_margin, without_margin)
 # and weight decay are interchangeable (Proposition 8, [chapter 12](12_margin_study.ipynb)), so the paper keeps
 # $\alpha = 1$ and tunes the decay.
 #
-# ## All of it in one picture
+# ## Three propositions in one picture
 #
 # Let $h = \alpha + (s_{\setminus y,[k]} - s_y)/k$ be the *hard margin*, the number whose positive part is the hard
 # loss. The function $\mathrm{softplus}(x) = \log(1 + e^x)$ is a hinge with a rounded corner: it is close to zero on the
@@ -389,7 +391,7 @@ for value in (0.1, 0.3, 1.0, 10.0):
     losses = smooth_topk_loss(near, labels, tau=value, reduction="none", **options)
     correction = (losses / value).expm1().log() - h / value  # softplus undone
     seen = correction[losses / value > 1e-6]  # below, too few digits are left
-    print(f"τ = {value:<4g} c from {seen.min():.2f} to {seen.max():.2f}")
+    print(f"τ = {value:<4g} c from {seen.min():5.2f} to {seen.max():.2f}")
     assert (seen >= least - 1e-6).all()
     assert (seen <= largest + 1e-6).all()
 
@@ -400,9 +402,10 @@ for value in (0.1, 0.3, 1.0, 10.0):
 #   least $\max(h - \tau \log k, 0)$, which is at most $\tau \log k$ below the hard loss $\max(h, 0)$. For the upper
 #   edge,
 #
-#   $$1 + (n - k)\,e^{h/\tau} \le (n - k + 1)\,e^{\max(h, 0)/\tau},$$
+#   $$1 + (n - k)\,e^{h/\tau} \le (n - k + 1)\,e^{l_k/\tau},$$
 #
-#   so it is at most $\tau \log(n - k + 1)$ above the hard loss. As $\tau \to 0$ the band closes on the hard loss.
+#   so it is at most $\tau \log(n - k + 1)$ above the hard loss $l_k = \max(h, 0)$. As $\tau \to 0$ the band closes on
+#   the hard loss.
 # - **Proposition 3.** With $k = 1$ the lower edge is $\tau\,\mathrm{softplus}(h/\tau)$, which is above the hard loss.
 #   With $k \ge 2$ the lower edge is below the hard loss for large $h$, by up to $\tau \log k$.
 # - **Proposition 4.** An error means that the true score is below the $k$-th largest of the others, so $h > \alpha$.

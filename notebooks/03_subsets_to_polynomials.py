@@ -51,9 +51,9 @@ notebook.start(profile)
 # %% [markdown]
 # ## The sum, written out
 #
-# Take six classes, of which class 2 is the true one, and sets of $k = 3$. Eq. (9) has two sums. The first runs over all
-# sets of $k$ classes, and a set without the true class gets the margin $\alpha$ on top. The second runs over the sets
-# that contain the true class.
+# Take six classes, of which class 2 is the true one, and sets of $k = 3$. Eq. (9), the loss of chapter 2, has two sums.
+# The first runs over all sets of $k$ classes, and a set without the true class gets the margin $\alpha$ on top. The
+# second runs over the sets that contain the true class.
 
 # %%
 scores = torch.tensor([2.0, 1.0, 0.5, 0.2, -1.0, -0.5], dtype=torch.float64)
@@ -65,7 +65,8 @@ mean = {subset: scores[list(subset)].mean().item() for subset in subsets}
 first = sum(exp((mean[s] + margin * (label not in s)) / tau) for s in subsets)
 second = sum(exp(mean[s] / tau) for s in with_label)
 loss = tau * log(first) - tau * log(second)
-print(f"{len(subsets)} sets, {len(with_label)} with the true class, loss {loss:.6f}")
+print(f"{len(subsets)} sets, {len(with_label)} with the true class")
+print(f"loss {loss:.6f}")
 
 # %%
 # The sum over sets is the loss of the package.
@@ -133,8 +134,8 @@ assert len(with_label) == comb(5, k - 1) != comb(6, k - 1)
 # of the other classes, eq. (10) says
 #
 # $$\begin{aligned}
-# L_{k,\tau} = {} & \tau \log \left[ e_y \, \sigma_{k-1}(\mathbf{e}) + \exp(\alpha/\tau) \, \sigma_k(\mathbf{e}) \right] \\
-#              & - \tau \log \left[ e_y \, \sigma_{k-1}(\mathbf{e}) \right].
+# L_{k,\tau} = {} & \tau \log \left[ e_y \sigma_{k-1}(\mathbf{e}) + \exp(\alpha/\tau)\,\sigma_k(\mathbf{e}) \right] \\
+#              & - \tau \log \left[ e_y \sigma_{k-1}(\mathbf{e}) \right].
 # \end{aligned}$$
 
 
@@ -151,13 +152,15 @@ upper, lower = enumeration(others, k), enumeration(others, k - 1)
 
 both = e_label * lower + exp(margin / tau) * upper
 equation_10 = tau * log(both) - tau * log(e_label * lower)
-print(f"σ_{k} = {upper:.4f}, σ_{k - 1} = {lower:.4f}, loss {equation_10:.6f}")
+subscripts = "₀₁₂₃₄₅₆₇₈₉"
+print(f"σ{subscripts[k]} = {upper:.4f}, σ{subscripts[k - 1]} = {lower:.4f}")
+print(f"loss {equation_10:.6f}")
 assert abs(equation_10 - loss) < 1e-12
 
 # %% [markdown]
 # The loss needs two numbers, $\sigma_{k-1}$ and $\sigma_k$. The rest of this chapter computes them without the sets.
 #
-# ## They are the coefficients of a polynomial
+# ## The sums are coefficients of a polynomial
 #
 # From here on, $n$ is the number of elements of the list. Multiply $(1 + e_1 X)(1 + e_2 X) \cdots (1 + e_n X)$ out.
 # Each bracket contributes either its 1 or its $e_i X$. A term with $X^j$ arises when exactly $j$ brackets contribute
@@ -170,7 +173,8 @@ assert abs(equation_10 - loss) < 1e-12
 e = [1, 2, 1, 3, 2, 1, 4, 2]
 coefficients = np.poly([-value for value in e])  # X^n, ..., X^0 of Π (X + e_i)
 sigmas = [1] + [enumeration(e, j) for j in range(1, len(e) + 1)]
-print("σ_0, ..., σ_8 =", sigmas)
+print("σ₀ to σ₈:")
+print(*sigmas, sep=", ")
 assert np.allclose(coefficients, sigmas)
 
 # %% [markdown]
@@ -179,7 +183,10 @@ assert np.allclose(coefficients, sigmas)
 # Suppose that $\sigma_0, \dots, \sigma_k$ of the first $i-1$ elements are known, and element $e_i$ arrives. A set of
 # $j$ elements either leaves the new element out, or it consists of the new element and $j-1$ older ones:
 #
-# $$\sigma_j(e_1, \ldots, e_i) = \sigma_j(e_1, \ldots, e_{i-1}) + e_i \, \sigma_{j-1}(e_1, \ldots, e_{i-1}).$$
+# $$\begin{aligned}
+# \sigma_j(e_1, \ldots, e_i) = {} & \sigma_j(e_1, \ldots, e_{i-1}) \\
+#   & + e_i \, \sigma_{j-1}(e_1, \ldots, e_{i-1}).
+# \end{aligned}$$
 #
 # This is Algorithm 3. Its inner loop runs over $j$, where the paper prints $i$
 # ([correction 4](../book/errata.md#4-indices-of-the-three-algorithms)). We let $j$ run downwards, from $k$ to 1. Then
@@ -200,7 +207,7 @@ assert summation(e, k) == sigmas[: k + 1]
 
 # %% [markdown]
 # **Figure.** Algorithm 3 on eight numbers. Each column is the list after one more element. A cell is its left neighbour
-# plus $e_i$ times the cell below that neighbour.
+# plus $e_i$ times the cell below that neighbour, as the arrows show for the last cell.
 
 # %%
 ax = figures.summation_grid(e, k)
@@ -263,7 +270,8 @@ ax = figures.product_tree(e, k)
 # Climb the tree level by level, and change $k$. With $k = 8$ nothing is dropped, and the root has all nine
 # coefficients.
 #
-# **Figure.** The tree up to the level of the control, truncated at degree $k$.
+# **Figure.** The tree up to the level of the control, truncated at degree $k$. With $k = 3$ the first terms are dropped
+# at level 2, where polynomials of degree 4 would arise.
 
 # %%
 controls.explore(
@@ -278,7 +286,8 @@ controls.explore(
 # the number of polynomials by $p \leftarrow (p-1)//2$ (integer division), which would drop factors: of eight leaves,
 # only three products would remain ([correction 4](../book/errata.md#4-indices-of-the-three-algorithms)).
 #
-# **Figure.** The tree of seven numbers. The leaf on the right is the polynomial 1.
+# **Figure.** The tree of seven numbers. The leaf on the right is the polynomial 1, so its neighbour $1 + 4X$ reaches
+# level 1 unchanged.
 
 # %%
 ax = figures.product_tree(e[:7], k)
@@ -312,7 +321,7 @@ assert np.allclose(rescaled, sigmas)
 # %%
 thousand = [2.5] * 1000
 print(f"product of 1,000 elements 2.5: {prod(thousand)}")
-print(f"σ_5 of the same elements: {summation(thousand, 5)[5]:.3e}")
+print(f"σ₅ of the same elements: {summation(thousand, 5)[5]:.3e}")
 assert prod(thousand) == float("inf")
 assert divide_and_conquer([0, 2, 3], 2) == [1, 5, 6]
 
@@ -339,6 +348,7 @@ counts = pd.DataFrame(rows, columns=["algorithm", "n", "multiplications"])
 # %% tags=["hide-input"]
 counted = counts.pivot(index="n", columns="algorithm", values="multiplications")
 counted = counted[list(algorithms)].rename(columns=lambda name: name.replace("_", " "))
+counted = counted.rename(index="{:,}".format).rename_axis("multiplications", axis=1)
 tables.show(counted.map(lambda n: "not counted" if pd.isna(n) else f"{n:,.0f}"))
 
 # %% [markdown]
@@ -400,7 +410,8 @@ for n in counted_sizes:
     assert by_level == found["divide_and_conquer", n]
 
 # %% [markdown]
-# The count divided by $kn$ does not exceed 2 for all sizes and all $k$ that we counted.
+# The count divided by $kn$ stays below 2 for every size and every $k$ that we counted. (The 2.000 in the table is
+# rounded.)
 
 
 # %%
@@ -409,7 +420,8 @@ def ratio_to_kn(n, degree):
 
 
 columns = {
-    f"k = {d}": {n: ratio_to_kn(n, d) for n in counted_sizes} for d in (1, 2, 5, 16)
+    f"k = {d}": {f"{n:,}": ratio_to_kn(n, d) for n in counted_sizes}
+    for d in (1, 2, 5, 16)
 }
 ratio = pd.DataFrame(columns).rename_axis("n")
 assert ratio.to_numpy().max() < 2
@@ -421,8 +433,8 @@ tables.show(ratio.map("{:.3f}".format))
 
 # %% tags=["hide-input"]
 halvings = [(n - 1).bit_length() for n in counted_sizes]
-steps = pd.DataFrame({"summation": counted_sizes, "divide and conquer": halvings})
-steps.index = pd.Index(counted_sizes, name="n")
+columns = {"summation": counted_sizes, "divide and conquer": halvings}
+steps = pd.DataFrame(columns, index=ratio.index).map("{:,}".format)
 tables.show(steps.rename_axis("steps one after the other", axis=1))
 
 # %% [markdown]
@@ -472,19 +484,20 @@ exact = [float(value) for value in multiply(*fractions, 5)]
 transforms = [torch.fft.rfft(half, 16) for half in halves]
 by_fft = torch.fft.irfft(transforms[0] * transforms[1], 16)[:6]
 directly = torch.stack(multiply(*[list(half) for half in halves], 5))
-print(f"the coefficients reach from {exact[0]:g} to {exact[5]:.0e}")
+print(f"coefficients from {exact[0]:g} to {exact[5]:.0e}")
 
 # %% tags=["hide-input"]
 found = {"directly": directly, "by FFT": by_fft}
 truth = torch.tensor(exact, dtype=torch.float64)
 relative = {name: (v.double() / truth - 1).abs() for name, v in found.items()}
-accuracy = pd.DataFrame(relative, index=[f"σ_{j}" for j in range(6)])
-tables.show(accuracy.map("{:.0e}".format).rename_axis("relative error"))
+accuracy = pd.DataFrame(relative, index=[f"σ{subscripts[j]}" for j in range(6)])
+shown = accuracy.map(lambda error: f"{error:.0e}" if error else "0")
+tables.show(shown.rename_axis("relative error"))
 
 # %%
-# Sums of products are accurate to rounding; by FFT σ_0 to σ_3 have no right digit.
+# Sums of products are accurate to rounding; by FFT σ₀ to σ₃ have no right digit.
 assert accuracy["directly"].max() < 1e-6
-assert accuracy["by FFT"][["σ_0", "σ_1", "σ_2", "σ_3"]].min() > 0.5
+assert accuracy["by FFT"].iloc[:4].min() > 0.5
 
 # %% [markdown]
 # With the FFT the small coefficients are lost, and the next products in the tree need all of them. Logarithms, the
@@ -509,10 +522,11 @@ def milliseconds(algorithm, n):
 
 names = ["summation", "divide_and_conquer", "pivot"]
 times = {
-    f"{name.replace('_', ' ')} (ms)": {n: milliseconds(name, n) for n in timed_sizes}
+    name.replace("_", " "): {f"{n:,}": milliseconds(name, n) for n in timed_sizes}
     for name in names
 }
-tables.show(pd.DataFrame(times).rename_axis("n").map("{:.2f}".format))
+times = pd.DataFrame(times).rename_axis("n").rename_axis("milliseconds", axis=1)
+tables.show(times.map("{:.2f}".format))
 
 # %%
 # All algorithms give the same polynomials as enumeration.

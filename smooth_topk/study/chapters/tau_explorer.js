@@ -827,7 +827,7 @@ ${["-webkit-slider-thumb", "-moz-range-thumb"].map((part) => `
 .tau-explorer .panel svg { display: block; max-width: 100%; overflow: visible; }
 .tau-explorer .caption { display: flex; flex-wrap: wrap; gap: 0 0.7rem; align-items: center; min-height: 1.9rem; margin: 0; text-align: left; font-size: 1em; color: var(--ink); }
 .tau-explorer .note { flex: 1 1 0; min-width: 12rem; display: flex; flex-wrap: wrap; align-items: center; gap: 0 0.9rem; color: var(--soft); font-size: 0.88em; }
-.tau-explorer .share { margin: 0; text-align: center; color: var(--soft); font-size: 0.88em; font-weight: 600; }
+.tau-explorer .share { margin: 0.35rem 0 0; text-align: center; color: var(--soft); font-size: 0.88em; font-weight: 600; }
 .tau-explorer.narrow .how { display: none; }
 .tau-explorer .key::before { content: ""; display: inline-block; width: 1.7em; margin-right: 0.35em; vertical-align: 0.25em; border-top: 3px solid var(--smooth); }
 .tau-explorer .key.hard::before { border-top: 3px dotted var(--hard); }

@@ -53,8 +53,9 @@ def summation_grid(e: list, k: int, *, step: int | None = None, ax: Axes | None 
             ax.text(i, j, f"{value:g}", ha="center", va="center", color=GREY if value == 0 else DARK)
     top = min(k, step)
     if step:
-        arrow = {"arrowstyle": "->", "color": BLUE, "linewidth": 1.4, "shrinkA": 9, "shrinkB": 11}
         for row in (top, top - 1):
+            ends = {"shrinkA": _beside(columns[step - 1][row]), "shrinkB": _beside(columns[step][top])}
+            arrow = {"arrowstyle": "->", "color": BLUE, "linewidth": 1.4} | ends
             ax.annotate("", (step, top), (step - 1, row), arrowprops=arrow)
         ax.text(step - 0.47, top - 0.72, f"× {e[step - 1]:g}", color=BLUE, fontsize=9, ha="left", va="center")
     ax.set_xticks(range(len(e) + 1), ["start", *(f"$e_{{{i}}}$ = {value:g}" for i, value in enumerate(e, 1))])
@@ -157,6 +158,11 @@ def _write_polynomial(ax: Axes, place: float, height: int, coefficients: list, d
     lines = [" + ".join(terms[start : start + 3]) for start in range(0, len(terms), 3)]
     box = {"boxstyle": "round,pad=0.3", "facecolor": PALE, "edgecolor": BLUE, "linewidth": 0.8}
     ax.text(place, height, "\n+ ".join(lines), ha="center", va="center", fontsize=11, color=DARK, bbox=box)
+
+
+def _beside(value: float) -> float:
+    """How far from the middle of a number an arrow ends, in points, so that it does not touch the digits."""
+    return 6 + 3.2 * len(f"{value:g}")
 
 
 def _cell(i: int, j: int, colour: str) -> Rectangle:

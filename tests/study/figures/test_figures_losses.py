@@ -98,7 +98,7 @@ def test_the_derivative_table_holds_the_gradient_by_descending_score():
 def test_derivative_bars_count_what_can_be_seen():
     table = measure.derivative_table(SCORES, 2, k=3, taus=[0.5])
     axes = figures.derivative_bars(table)
-    assert axes[0].get_title(loc="left") + axes[0].get_title() == "hard: 2 of 6 derivatives exceed 2 % of the largest"
+    assert axes[0].get_title(loc="left") + axes[0].get_title() == "hard: 2 of 6 exceed 2 % of the largest"
     assert bar_heights(axes[1]) == table[table["loss"] == "smooth, τ = 0.5"]["derivative"].tolist()
 
 

@@ -165,6 +165,9 @@ def test_the_landing_page_says_what_the_tuned_runs_found(tuned, papers_pair):
     assert f"{signed(few.iloc[0])} points of top-5 at τ = 0.1; the paper gains 2.1" in page
     assert f"{signed(top5[0.8])} points of top-5 with 80 %" in page
     assert f"{signed(findings.gains(pair)[0.8])} with the paper's rate and decay" in page
+    assert f"the gain reaches {findings.gains(pair).max():.1f} points" in page
+    assert "there is a gain only from p = 0.8 on" in page
+    assert top5[top5 > 0].index.tolist() == [0.8, 1.0]
 
 
 def test_the_readme_says_what_the_family_of_losses_found():
