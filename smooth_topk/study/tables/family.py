@@ -105,7 +105,7 @@ def best_tau_table(runs: pd.DataFrame) -> pd.DataFrame:
     rows = {}
     for k in TRAINED_K:
         rows[k] = {f"{classes} classes": _best_tau(found, classes, k) for classes in TRAINED_CLASSES}
-    heading = f"best τ by validation top-k, {seeds_text(runs)}"
+    heading = f"best τ by validation top-k, {seeds_text(runs)}; in brackets those that the seeds cannot tell from it"
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("trained k").rename_axis(heading, axis=1)
 
 
@@ -183,7 +183,7 @@ def _best_tau(found: pd.DataFrame, classes: int, k: int) -> str:
         return NOT_RUN
     best = part["accuracy"].idxmax()
     others = [f"{tau:g}" for tau in part.index if tau != best and part.loc[tau, "high"] > 0]
-    return f"{best:g}" + (f"; not told from it: {', '.join(others)}" if others else "")
+    return f"{best:g}" + (f" ({', '.join(others)})" if others else "")
 
 
 def _own_metric(runs: pd.DataFrame, k: int) -> str:
