@@ -190,7 +190,7 @@ ax = figures.calibration_bars(calibration)
 
 # %%
 counts = tables.calibration_table(calibration).set_index(["loss", "setting"])
-starts = counts["starts right"].map("{:.0%}".format)
+starts = (100 * counts["starts right"]).map("{:.0f} %".format)
 verdicts = counts[["problems", "right", "tie", "wrong"]]
 tables.show(verdicts.assign(**{"starts right": starts}))
 

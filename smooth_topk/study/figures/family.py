@@ -101,13 +101,15 @@ def tau_figure(differences: pd.DataFrame, *, axes: Sequence[Axes] | None = None)
     numbers = sorted(set(differences["classes"])) or [NOT_RUN]
     axes = new_panels(axes, ncols=len(numbers), figsize=(3.6 * len(numbers), 3.6), sharey=True)
     ks, taus = sorted(set(differences["k"])), sorted(set(differences["tau"]))
-    shades = mpl.colormaps["cividis"].resampled(len(ks) + 1)
+    shades = mpl.colormaps["cividis"](
+        np.linspace(0, 0.62, len(ks))
+    )  # lighter ones cannot be read, on white or inverted
     for ax, number in zip(axes, numbers, strict=True):
         for place, k in enumerate(ks):
             part = differences[(differences["classes"] == number) & (differences["k"] == k)].sort_values("tau")
             marker, line = K_LOOKS[place % len(K_LOOKS)]
             if len(part):
-                look: dict[str, Any] = {"color": shades(place), "marker": marker, "linestyle": line}
+                look: dict[str, Any] = {"color": shades[place], "marker": marker, "linestyle": line}
                 ax.plot(part["tau"], part["mean"], label=f"k = {k}", **look)
         ax.axhline(0, color=GREY, linewidth=1)
         ax.set(xscale="log", xlabel="τ")

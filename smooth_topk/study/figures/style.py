@@ -86,7 +86,7 @@ def bars(ax: Axes, places: ArrayLike, heights: ArrayLike, *, width: float = 0.8,
 
 
 def maths(name: str) -> str:
-    """Returns a name with its losses as matplotlib typesets them: L_{5,1} becomes $L_{5,1}$, CE stays.
+    """Returns a name with its losses as matplotlib typesets them: `L_{5,1}` becomes `$L_{5,1}$`, CE stays.
 
     Example:
         >>> maths("L_{5,1} margin 0"), maths("smooth top-k, L_{k,τ}")

@@ -154,7 +154,8 @@ def many_classes_table(runs: pd.DataFrame, best: Mapping[str, Mapping[int, float
         if dataset in best:
             cells = {f"top-{top} (%)": f"{100 * best[dataset][top]:.2f}" for top in TOP}
             rows[data_name(dataset), "best possible"] = cells | {"top-5 − CE": ""}
-    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis(seeds_text(runs), axis=1)
+    seeds = [f"{data_name(name)}: {seeds_text(runs[runs['dataset'] == name])}" for name in CONSTRUCTED]
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("; ".join(seeds), axis=1)
     table.index = pd.MultiIndex.from_tuples(table.index).rename(["data", "loss"])
     return table
 
