@@ -65,15 +65,14 @@ random = torch.Generator().manual_seed(13)
 # |---|---|---|
 # | you are judged by top-1 | stay with cross-entropy | cross-entropy is 5.7 points of top-1 ahead (chapter 9) |
 # | clean labels, much data | stay with cross-entropy | cross-entropy is 0.35 points of top-5 ahead (chapter 9) |
-# | labels confused within small groups | tune the decay of cross-entropy, then try $k$ ≈ the size of a group | the lead is 0.6 points (chapter 9) |
-# | few images per class | try both, the smooth loss with $\tau = 1$ | paper: +2.1 points on 5 % of ImageNet; ours: −0.9 to +0.9 (chapter 10) |
-# | noisy labels and no early stopping | try both | the paper's smooth loss needs none; on our features neither loss did (chapter 9) |
+# | labels confused within small groups | tune cross-entropy's decay, then try $k$ ≈ group size | the smooth loss leads by 0.6 points (chapter 9) |
+# | few images per class | try both, the smooth loss with $\tau = 1$ | paper: +2.1 points on 5 % of ImageNet; ours: −0.9 to +0.9 (chapters 10, 15) |
+# | noisy labels and no early stopping | try both | the paper's smooth loss needs no early stopping; on our features neither loss does (chapter 9) |
 # | a few epochs of fine-tuning | cross-entropy first | the smooth loss needs more steps to fit (chapter 10) |
 #
-# Where labels are confused within small groups, the lead is in top-5 ([chapter 9](09_noisy_labels_study.ipynb)).
 # With few images our two comparisons differ. At 5 % of the images $L_{5,0.1}$ is 0.9 points behind
-# cross-entropy and $L_{5,1}$ is level with it ([chapter 10](10_small_data_study.ipynb)); with the rates and
-# decays of [chapter 15](15_the_family.ipynb) $L_{5,1}$ is 0.9 points ahead. On images early stopping gives
+# cross-entropy and $L_{5,1}$ is level with it ([chapter 10](10_small_data_study.ipynb)). With the other rates and
+# decays of [chapter 15](15_the_family.ipynb), $L_{5,1}$ is 0.9 points ahead. On images early stopping gives
 # cross-entropy 1.3 points, with an interval that contains zero, and the smooth loss 0.2
 # ([chapter 9](09_noisy_labels_study.ipynb)).
 #
@@ -120,8 +119,8 @@ print(SmoothTopKLoss(k=k, tau=tau, margin=margin))
 # ## Choose k
 #
 # $k$ is the number of answers that you are judged by. If you are judged by top-1, the loss with
-# $k = 5$ is the wrong objective, because it does not push the label beyond the fifth place. $k$ must be
-# smaller than the number of classes:
+# $k = 5$ is the wrong objective, because it asks for a place among the first five and not for the first place.
+# $k$ must be smaller than the number of classes:
 
 # %%
 try:
@@ -219,8 +218,8 @@ tables.show(tables.settings_table(experiments))
 # ## Real features to try it on
 #
 # The project carries features of CIFAR-100: 128 numbers per image from a network trained on
-# ImageNet. In many projects one trains such a head on features. For the noisy labels, eight of ten
-# labels are drawn anew from a block of five classes with neighbouring numbers.
+# ImageNet. Many projects train only a small head on features of this kind, as we do here. For the noisy
+# labels, eight of ten labels are drawn anew from a block of five classes with neighbouring numbers.
 
 # %%
 data = load_data(RunConfig(**{**FEATURES.to_dict(), "train_size": train_images}))
@@ -256,9 +255,8 @@ def train(loss, labels, make_optimizer, *, seed=0, epochs=epochs):
         optimizer, max_lr=optimizer.defaults["lr"], total_steps=epochs * batches
     )
     for _ in range(epochs):
-        for rows in torch.randperm(len(labels))[: batches * batch_size].split(
-            batch_size
-        ):
+        order = torch.randperm(len(labels))[: batches * batch_size]
+        for rows in order.split(batch_size):
             optimizer.zero_grad()
             loss(network(train_inputs[rows]), labels[rows]).backward()
             optimizer.step()

@@ -38,12 +38,13 @@ notebook.start(profile)
 # %% [markdown]
 # ## In short
 #
-# Everything below is read from `book/results`, whichever profile is running. Ours come from two scales, and each
-# number says which one. **Features**: a small head on built-in features of CIFAR-100, mostly five seeds. **Images**: a
+# Everything below is read from `book/results`, whichever profile is running. Our numbers come from two scales, and each
+# says which one. **Features**: a small head on built-in features of CIFAR-100, mostly five seeds. **Images**: a
 # network of 160 thousand parameters on CIFAR-100, one or two seeds. The paper's own setting was not run by us.
 #
 # **Figure.** One line per claim that is a difference in points: the paper's number hollow, ours filled with its 95 %
-# interval over seeds. Where an interval holds the hollow marker, ours agrees with the paper.
+# interval over seeds. Where an interval holds the paper's number, ours agrees with it: for label noise on images and
+# for the margin with $k = 1$.
 
 # %% tags=["hide-input"]
 claims = tables.claims()
@@ -68,7 +69,7 @@ ax = figures.claims_figure(claims)
 # ([chapter 11](11_topk_probabilities.ipynb)).
 
 # %% tags=["hide-input"]
-# The list has the numbers of the figure, and both intervals of the margin hold zero.
+# List and caption have the numbers of the figure; both intervals of the margin hold zero.
 found = claims.set_index("key")["mean"].round(1)
 complete = {
     "noise_tuned",
@@ -82,6 +83,8 @@ if complete <= set(found.index):
     shown = found[["noise_tuned", "noise_papers_pair", "noise_images", "blocks"]]
     assert shown.tolist() == [0.6, 2.5, 4.4, 2.5]
     assert found[["clean", "small"]].tolist() == [-0.4, -0.9]
+    agrees = claims["paper"].between(claims["low"], claims["high"])
+    assert claims["key"][agrees].tolist() == ["noise_images", "margin_1"]
 margins = claims[claims["key"].str.startswith("margin")]
 assert ((margins["low"] < 0) & (margins["high"] > 0)).all()
 
@@ -102,18 +105,33 @@ tables.show(tables.findings_table())
 tables.show(tables.further_table())
 
 # %% [markdown]
-# **Figure.** Twelve losses against cross-entropy, one panel per setting: top-5 accuracy minus that of
-# cross-entropy with 95 % intervals. A triangle that points up is ahead beyond its interval, one that points down is
-# behind. [Chapter 15](15_the_family.ipynb) explains the losses and gives advice.
+# **Figure.** Twelve losses against cross-entropy in four of the ten settings of
+# [chapter 15](15_the_family.ipynb): top-5 accuracy minus that of cross-entropy with 95 % intervals. A triangle that
+# points up is ahead beyond its interval, one that points down is behind. With 20,000 clean images no loss is ahead;
+# under noise at $p = 0.8$ most are. Chapter 15 shows all settings, explains the losses and gives advice.
 
 # %% tags=["hide-input"]
 family = evidence.recorded_runs(registry.family_comparison())
-panels = figures.family_figure(tables.family_differences(family))
+differences = tables.family_differences(family)
+four = [
+    "2,200 images",
+    "20,000 images",
+    "p = 0.8, superclasses",
+    "p = 0.8, index blocks",
+]
+panels = figures.family_figure(differences[differences["setting"].isin(four)])
+
+# %% tags=["hide-input"]
+# With 20,000 clean images no loss is ahead, and at p = 0.8 more than half are.
+if len(family) == len(registry.family_comparison()):
+    ahead = (differences["low"] > 0).groupby(differences["setting"]).mean()
+    assert ahead["20,000 images"] == 0
+    assert ahead[four[2:]].min() > 0.5
 
 # %% [markdown]
 # ## What was run
 #
-# Every experiment of the paper with its runs at each of our scales, the machine and the days.
+# The table lists every experiment of the paper with our runs at each scale, the machine and the dates.
 
 # %% tags=["hide-input"]
 NOISE, SMALL = "Tables 1 and 9: noisy labels", "Table 2: small training sets"
@@ -147,14 +165,14 @@ for name in experiments:
         grid = grid_of(name, setting)
         recorded[name, setting] = runs = evidence.recorded_runs(grid)
         scale = names.SCALES[setting].split(":")[0]
-        rows[name, scale] = {"recorded": evidence.origin(runs, grid)}
+        rows[name, scale] = {"our runs": evidence.origin(runs, grid)}
 for name, columns in measured.items():
     parts = evidence.measurements(columns)
     where = evidence.where_and_when(pd.concat(parts)) if parts else tables.NOT_RUN
-    rows[name, "measured"] = {"recorded": where}
+    rows[name, "measured"] = {"our runs": where}
 overview = pd.DataFrame.from_dict(rows, orient="index")
 overview.index = pd.MultiIndex.from_tuples(overview.index).rename(
-    ["the paper's", "scale"]
+    ["in the paper", "scale"]
 )
 tables.show(overview)
 
@@ -172,7 +190,8 @@ for runs in (runs for runs in recorded.values() if len(runs)):
 # ## Tables 1 and 9: noisy labels
 #
 # **Figure.** Noise within superclasses. Left: top-5 accuracy on features, the paper's hollow. Right: the smooth loss
-# minus cross-entropy, with each loss tuned and with the paper's rate and decay.
+# minus cross-entropy. With the paper's rate and decay it leads at every noise level above zero, by about half the
+# paper's lead; with each loss tuned only at $p = 0.8$ and 1.
 
 # %% tags=["hide-input"]
 noise = {setting: recorded[NOISE, setting] for setting in ("quick", "laptop", "paper")}
@@ -223,7 +242,7 @@ tables.show(tables.noise_table(noise["paper"]))
 # %% [markdown]
 # ## Table 2: small training sets
 #
-# CIFAR-100 at the paper's shares, features and images, is a stand-in for ImageNet.
+# CIFAR-100 at the paper's shares stands in for ImageNet: features first, then images.
 
 # %%
 small = {setting: recorded[SMALL, setting] for setting in ("quick", "laptop", "paper")}
@@ -241,7 +260,9 @@ tables.show(tables.small_data_table(small["paper"], data="ImageNet"))
 # %% [markdown]
 # ## Tables 3 and 4: time
 #
-# The paper's seconds are of an Nvidia Titan Xp, ours of the machine named above each table. Batches of 256, $k = 5$.
+# The paper's times are of an Nvidia Titan Xp, ours of the machine named above each table. Batches have 256 samples, and
+# $k = 5$. The paper's names: SA is the summation algorithm, DC divide and conquer, AD automatic differentiation and CB
+# its custom backward pass ([chapter 7](07_speed.ipynb)).
 
 
 # %% tags=["hide-input"]
@@ -254,7 +275,7 @@ def show_speed(direction):
 
 show_speed("forward")
 
-# %%
+# %% tags=["hide-input"]
 show_speed("backward")
 
 # %% [markdown]
@@ -287,7 +308,8 @@ on_features = evidence.epochs_of(temperature["quick"])
 tables.show(tables.temperature_table(temperature["quick"], on_features))
 
 # %% [markdown]
-# **Figure.** Our runs of the paper's Figure 2(a): top-5 error on the training set over the epochs, images.
+# **Figure.** Our runs of the paper's Figure 2(a): top-5 error on the training set over the epochs, images. With
+# $\tau$ of 0.01 and below it is still above one half after 24 epochs.
 
 # %% tags=["hide-input"]
 ax = figures.training_curves_by_tau(curves, temperature["laptop"])
@@ -295,6 +317,7 @@ title = ax.set_title("Figure 2(a), CIFAR-100 images")
 
 # %% [markdown]
 # **Figure.** Our count for the paper's Figure 2(b): derivatives that are not zero at the first step, DenseNet 40-12.
+# From $\tau = 0.01$ on none is zero; at 0.001 about half are.
 
 # %% tags=["hide-input"]
 ax = figures.gradient_sparsity(read_sparsity(paths.recorded_folder()))

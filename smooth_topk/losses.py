@@ -109,7 +109,7 @@ def hard_topk_loss(
 class SmoothTopKLoss(nn.Module):
     """`smooth_topk_loss` as a module. It holds hyper-parameters and, if given, a class weight.
 
-    With tau=nn.Parameter(torch.tensor(1.0)) the temperature is learned.
+    With `tau=nn.Parameter(torch.tensor(1.0))` the temperature is learned.
     """
 
     weight: Tensor | None

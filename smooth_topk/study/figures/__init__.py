@@ -49,5 +49,5 @@ from smooth_topk.study.figures.probabilities import (
     probability_bars,
 )
 from smooth_topk.study.figures.speed import k_sweep_figure, memory_figure, speed_figure
-from smooth_topk.study.figures.style import look_of_loss, new_axes, new_panels
+from smooth_topk.study.figures.style import look_of_loss, new_axes, new_panels, shared_legend
 from smooth_topk.study.figures.training_gradients import training_gradients

@@ -16,7 +16,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "tie": {"color": "#d9d9d9", "hatch": "///", "edgecolor": GREY},
     "wrong": {"color": BROWN, "hatch": "xxx", "edgecolor": "white"},
 }
-MEANING = {"right": "right", "tie": "a tie: the k-th class is not told from the next", "wrong": "wrong"}
+MEANING = {"right": "right", "tie": "a tie of the k-th class and the next", "wrong": "wrong"}
 MARKERS: dict[str, dict[str, Any]] = {
     "right": {"marker": "o", "color": BLUE},
     "tie": {"marker": "o", "facecolors": "white", "edgecolors": GREY},
@@ -31,7 +31,7 @@ def calibration_bars(measured: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         measured: calibration.csv; temperatures and values of k are pooled.
     """
     table = calibration_table(measured).iloc[::-1].reset_index(drop=True)
-    ax = new_axes(ax, figsize=(7.5, 0.32 * len(table) + 1.2))
+    ax = new_axes(ax, figsize=(5.4, 0.3 * len(table) + 1.2))
     left = np.zeros(len(table))
     for verdict, look in LOOKS.items():
         share = 100 * (table[verdict] / table["problems"]).to_numpy()
@@ -42,7 +42,9 @@ def calibration_bars(measured: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ]
     ax.set_yticks(table.index, [maths(name) for name in names])
     ax.set(xlabel="toy distributions (%)", xlim=(0, 100), ylim=(-0.6, max(len(table), 1) - 0.4))
-    ax.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=3)
+    if len(table):
+        place = {"loc": "outside upper left", "ncols": 3, "columnspacing": 1, "handlelength": 1.4}
+        ax.figure.legend(*ax.get_legend_handles_labels(), **place)
     ax.grid(visible=False, axis="y")
     return ax
 

@@ -9,21 +9,22 @@ from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from smooth_topk.study.figures.style import BLUE, BROWN, DARK, GREY, maths, new_panels
+from smooth_topk.study.figures.style import BLUE, BROWN, DARK, GREY, maths, new_panels, shared_legend
 from smooth_topk.study.losses import FAMILY
 from smooth_topk.study.tables.cells import NOT_RUN, count_text
 from smooth_topk.study.tables.family import BASELINE, NAMES
 
 VERDICTS: dict[str, dict[str, Any]] = {
     "ahead of cross-entropy": {"color": BLUE, "marker": "^"},
-    "not told from it": {"color": GREY, "marker": "o", "markerfacecolor": "white"},
+    "cannot be told from it": {"color": GREY, "marker": "o", "markerfacecolor": "white"},
     "behind it": {"color": BROWN, "marker": "v"},
 }
 LIMIT = 4.0  # points: what lies beyond stands at the edge with its number
-COLUMNS = 4  # of panels: with more, letters become too small for a page
+COLUMNS = 2  # of panels: a phone shows two between its edges, beside the names of the losses
 K_LOOKS = (("o", "-"), ("s", "--"), ("^", "-."), ("D", ":"), ("v", (0, (5, 1, 1, 1, 1, 1))))
 
 
@@ -69,23 +70,25 @@ def family_figure(differences: pd.DataFrame, *, limit: float = LIMIT) -> dict[st
     kinds = ([name for name in settings if name.startswith("p =") == noisy] for noisy in (False, True))
     lines = [kind[start : start + COLUMNS] for kind in kinds for start in range(0, len(kind), COLUMNS)]
     losses = [name for name in NAMES.values() if name != BASELINE]
-    columns, height = max(map(len, lines)), 0.23 * len(losses) + 0.9
-    size = (2.5 * columns + 1.6, len(lines) * height + 0.5)
+    columns, height = max(map(len, lines)), 0.21 * len(losses) + 0.55
+    size = (1.8 * columns + 1.8, len(lines) * height + 0.7)
     figure, grid = plt.subplots(len(lines), columns, figsize=size, sharex=True, sharey=True, squeeze=False)
     panels = {name: ax for axes, line in zip(grid, lines, strict=True) for ax, name in zip(axes, line, strict=False)}
     for setting, ax in panels.items():
         part = differences[differences["setting"] == setting]
         _draw_setting(ax, part, {name: place for place, name in enumerate(losses)}, limit)
-        ax.set_title(f"{setting}\n{count_text(part['seeds'].tolist())}" if len(part) else NOT_RUN, fontsize="medium")
+        ax.set_title(setting if len(part) else NOT_RUN, fontsize="medium")
         ax.set_yticks(range(len(losses)), [maths(name) for name in losses])
-        ax.set(xlim=(-limit * 1.12, limit * 1.12), ylim=(len(losses) - 0.4, -0.6))
+        ax.set(xlim=(-limit * 1.12, limit * 1.12), ylim=(len(losses) - 0.4, -0.6), xticks=limit * np.linspace(-1, 1, 5))
         ax.tick_params(labelbottom=True)
         ax.grid(visible=False, axis="y")
     for ax in set(grid.flat) - set(panels.values()):
         ax.set_axis_off()
     handles = [plt.Line2D([], [], linestyle="none", label=name, **look) for name, look in VERDICTS.items()]
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
-    figure.supxlabel("accuracy minus that of cross-entropy, in points, with its 95 % interval", fontsize="medium")
+    figure.legend(handles=handles, loc="outside upper left", ncols=len(handles), handletextpad=0.1, columnspacing=1)
+    seeds = count_text(differences["seeds"].tolist())
+    words = f"accuracy minus that of cross-entropy, in points,\nwith its 95 % interval over {seeds}"
+    figure.supxlabel(words, fontsize="medium")
     return panels
 
 
@@ -97,20 +100,24 @@ def tau_figure(differences: pd.DataFrame, *, axes: Sequence[Axes] | None = None)
     """
     numbers = sorted(set(differences["classes"])) or [NOT_RUN]
     axes = new_panels(axes, ncols=len(numbers), figsize=(3.6 * len(numbers), 3.6), sharey=True)
-    ks = sorted(set(differences["k"]))
-    shades = mpl.colormaps["cividis"].resampled(len(ks) + 1)
+    ks, taus = sorted(set(differences["k"])), sorted(set(differences["tau"]))
+    shades = mpl.colormaps["cividis"](
+        np.linspace(0, 0.62, len(ks))
+    )  # lighter ones cannot be read, on white or inverted
     for ax, number in zip(axes, numbers, strict=True):
         for place, k in enumerate(ks):
             part = differences[(differences["classes"] == number) & (differences["k"] == k)].sort_values("tau")
             marker, line = K_LOOKS[place % len(K_LOOKS)]
             if len(part):
-                look: dict[str, Any] = {"color": shades(place), "marker": marker, "linestyle": line}
+                look: dict[str, Any] = {"color": shades[place], "marker": marker, "linestyle": line}
                 ax.plot(part["tau"], part["mean"], label=f"k = {k}", **look)
         ax.axhline(0, color=GREY, linewidth=1)
-        ax.set(xscale="log", xlabel="τ", title=number if number == NOT_RUN else f"{number} classes")
+        ax.set(xscale="log", xlabel="τ")
+        ax.set_xticks(taus, [f"{tau:g}" for tau in taus])
+        ax.minorticks_off()
+        ax.set(title=number if number == NOT_RUN else f"{number} classes")
     axes[0].set_ylabel("validation top-k,\npoints behind the best τ")
-    if ks:
-        axes[-1].legend(loc="lower right")
+    shared_legend(axes)
     return axes
 
 

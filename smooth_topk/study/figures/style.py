@@ -78,6 +78,14 @@ def new_panels(axes: Sequence[Axes] | None = None, **options: Any) -> Sequence[A
     return list(np.ravel(plt.subplots(squeeze=False, **options)[1])) if axes is None else axes
 
 
+def shared_legend(axes: Sequence[Axes]) -> None:
+    """Puts one legend for several panels above the first of them, where a phone shows it before the panels scroll."""
+    names = {name: handle for ax in axes for handle, name in zip(*ax.get_legend_handles_labels(), strict=True)}
+    if names:
+        place = {"loc": "outside upper left", "ncols": len(names), "columnspacing": 1.2}
+        axes[0].figure.legend(list(names.values()), list(names), **place)
+
+
 def bars(ax: Axes, places: ArrayLike, heights: ArrayLike, *, width: float = 0.8, **look: Any) -> None:
     """Draws bars from zero as one object. Axes.bar makes one of each, too slow for a slider."""
     x, y = np.asarray(places, float), np.asarray(heights, float)
@@ -88,7 +96,7 @@ def bars(ax: Axes, places: ArrayLike, heights: ArrayLike, *, width: float = 0.8,
 
 
 def maths(name: str) -> str:
-    """Returns a name with its losses as matplotlib typesets them: L_{5,1} becomes $L_{5,1}$, CE stays.
+    """Returns a name with its losses as matplotlib typesets them: `L_{5,1}` becomes `$L_{5,1}$`, CE stays.
 
     Example:
         >>> maths("L_{5,1} margin 0"), maths("smooth top-k, L_{k,τ}")

@@ -38,9 +38,10 @@ def origin(runs: pd.DataFrame, grid: Sequence[RunConfig]) -> str:
     found = f"{runs['run_id'].nunique()} of {len(distinct)} runs recorded"
     if runs.empty:
         return f"{found}: not run."
-    setting = _and(
-        f"{data_name(run.dataset)}, {network_name(run.model)}, {run.epochs} epochs" for run in distinct.values()
-    )
+    lengths: dict[str, set[int]] = {}
+    for run in distinct.values():
+        lengths.setdefault(f"{data_name(run.dataset)}, {network_name(run.model)}", set()).add(run.epochs)
+    setting = _and(f"{name}, {_and(sorted(epochs), comma=', ')} epochs" for name, epochs in lengths.items())
     return f"{found}: {setting}; {where_and_when(runs)}."
 
 
@@ -93,5 +94,7 @@ def _read(read: Callable[[Path], pd.DataFrame], folder: Path, stamp: tuple[int, 
     return with_results(read(folder))
 
 
-def _and(texts) -> str:
-    return " and ".join(dict.fromkeys(str(text) for text in texts))
+def _and(texts, comma: str = " and ") -> str:
+    """Joins what is different: a and b and c, or with a comma a, b and c."""
+    *first, last = dict.fromkeys(str(text) for text in texts) or [""]
+    return " and ".join([comma.join(first), last]) if first else last

@@ -105,7 +105,7 @@ def best_tau_table(runs: pd.DataFrame) -> pd.DataFrame:
     rows = {}
     for k in TRAINED_K:
         rows[k] = {f"{classes} classes": _best_tau(found, classes, k) for classes in TRAINED_CLASSES}
-    heading = f"best τ by validation top-k, {seeds_text(runs)}"
+    heading = f"best τ by validation top-k, {seeds_text(runs)}; in brackets those that the seeds cannot tell from it"
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("trained k").rename_axis(heading, axis=1)
 
 
@@ -154,7 +154,8 @@ def many_classes_table(runs: pd.DataFrame, best: Mapping[str, Mapping[int, float
         if dataset in best:
             cells = {f"top-{top} (%)": f"{100 * best[dataset][top]:.2f}" for top in TOP}
             rows[data_name(dataset), "best possible"] = cells | {"top-5 − CE": ""}
-    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis(seeds_text(runs), axis=1)
+    seeds = [f"{data_name(name)}: {seeds_text(runs[runs['dataset'] == name])}" for name in CONSTRUCTED]
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("; ".join(seeds), axis=1)
     table.index = pd.MultiIndex.from_tuples(table.index).rename(["data", "loss"])
     return table
 
@@ -183,7 +184,7 @@ def _best_tau(found: pd.DataFrame, classes: int, k: int) -> str:
         return NOT_RUN
     best = part["accuracy"].idxmax()
     others = [f"{tau:g}" for tau in part.index if tau != best and part.loc[tau, "high"] > 0]
-    return f"{best:g}" + (f"; not told from it: {', '.join(others)}" if others else "")
+    return f"{best:g}" + (f" ({', '.join(others)})" if others else "")
 
 
 def _own_metric(runs: pd.DataFrame, k: int) -> str:

@@ -268,7 +268,7 @@ def _temperatures(runs: pd.DataFrame) -> str:
 
 
 def _annealed(runs: pd.DataFrame) -> str:
-    return "from 1 to 0.01 {:.1f}, always 1 {:.1f}".format(*annealed(runs))
+    return "τ from 1 to 0.01: {:.1f}; τ = 1 throughout: {:.1f}".format(*annealed(runs))
 
 
 def _margin_row(records: Records, k: int) -> list[str]:
@@ -284,7 +284,7 @@ def _shares_of_derivatives(folder: Path) -> str:
     shares = read_sparsity(folder).set_index("tau")["share"]
     if shares.empty:
         return NOT_RUN
-    return "not zero at " + ", ".join(f"τ = {tau:g}: {share:.0%}" for tau, share in shares[:0.01].items())
+    return "not zero at " + ", ".join(f"τ = {tau:g}: {100 * share:.0f} %" for tau, share in shares[:0.01].items())
 
 
 def _ten_crops(folder: Path) -> str:

@@ -37,7 +37,7 @@ def further_table(folder: Path | None = None) -> pd.DataFrame:
          say(records.runs(registry.noisy_validation()), _with_noisy_validation)],
         ["images, 64 and 128 per class, fitted: smooth loss − cross-entropy", 10,
          say(records.runs((*registry.small_data_on_images(), *registry.larger_decays_on_images())), _fitted_images)],
-        ["twice the margin with half the decay, beside margin 1", 12,
+        ["twice the margin with half the decay − margin 1", 12,
          say(records.runs(registry.margin_against_decay(RECORDED_SEEDS)), lambda runs: _exchange(runs, records))],
         ["thirteen losses at p = 0.8: the largest lead over cross-entropy", 15,
          say(records.runs(registry.family_comparison()), _family)],
@@ -71,8 +71,8 @@ def _switch(runs: pd.DataFrame, records: Records) -> str:
     low, long = {"learning_rate": 0.1}, {"epochs": 72}
     return (
         f"without and with the switch: {_figure_2(records, 0.001)} and "
-        f"{with_switch(learning_rate=1.6, epochs=24):.1f}; with rate 0.1 {without(**low):.1f} and "
-        f"{with_switch(**low):.1f}; with 72 epochs {without(**long):.1f} and {with_switch(**long):.1f}"
+        f"{with_switch(learning_rate=1.6, epochs=24):.1f}; with rate 0.1: {without(**low):.1f} and "
+        f"{with_switch(**low):.1f}; with 72 epochs: {without(**long):.1f} and {with_switch(**long):.1f}"
     )
 
 
@@ -92,12 +92,10 @@ def _with_noisy_validation(runs: pd.DataFrame) -> str:
 
 def _fitted_images(runs: pd.DataFrame) -> str:
     searched = runs[runs["run_id"].isin([run.run_id for run in registry.small_data_on_images()])]
-    words = []
-    for name, part in (("decays of the search", searched), ("best decay of each loss", with_best_decay(runs))):
-        by_size = differences_by_seed(part, by="train_images").groupby("train_images")
-        found = ", ".join(f"{size // 100} per class: {_by_loss(differences)}" for size, differences in by_size)
-        words.append(f"{name}: {found}")
-    return "; ".join(words)
+    return (
+        f"with the decays of the search: {_by_size(searched)}. "
+        f"With the best decay of each loss: {_by_size(with_best_decay(runs))}"
+    )
 
 
 def _exchange(runs: pd.DataFrame, records: Records) -> str:
@@ -122,6 +120,11 @@ def _many(runs: pd.DataFrame) -> str:
     return _by_loss(differences_by_seed(runs[runs["num_classes"] == 1000], by="num_classes"))
 
 
+def _by_size(runs: pd.DataFrame) -> str:
+    found = differences_by_seed(runs, by="train_images").groupby("train_images")
+    return "; ".join(f"{size // 100} per class {_by_loss(differences)}" for size, differences in found)
+
+
 def _by_loss(differences: pd.DataFrame) -> str:
     found = intervals(differences, ["loss"])
-    return "; ".join(f"{loss} {interval_text(*ends)}" for loss, *ends, _ in found.itertuples(index=False))
+    return ", ".join(f"{loss} {interval_text(*ends)}" for loss, *ends, _ in found.itertuples(index=False))

@@ -45,8 +45,9 @@ def test_every_setting_has_a_panel_and_every_loss_its_row(differences):
     labels = [label.get_text() for label in left.get_yticklabels()]
     assert "cross-entropy" not in labels
     assert labels[-2:] == ["$L_{5,1}$", "$L_{5,0.1}$"]
-    assert left.get_title(loc="left") == "20,000 images\n5 seeds"
-    assert right.get_title(loc="left") == "p = 0.8, superclasses\n4 to 5 seeds"
+    assert left.get_title(loc="left") == "20,000 images"
+    assert right.get_title(loc="left") == "p = 0.8, superclasses"
+    assert left.figure.get_supxlabel().endswith("4 to 5 seeds")
     entropy = float(labels.index("top-5 entropy"))
     assert ("^", 0.5, entropy) in markers(left)
     assert ("o", 0.1, entropy) in markers(right)
@@ -60,7 +61,7 @@ def test_what_lies_beyond_the_limit_stands_at_the_edge_with_its_number(differenc
 
 
 def test_a_difference_without_an_interval_decides_nothing():
-    assert family.verdict({"mean": 3.0, "low": float("nan"), "high": float("nan")}) == "not told from it"
+    assert family.verdict({"mean": 3.0, "low": float("nan"), "high": float("nan")}) == "cannot be told from it"
 
 
 def test_pictures_without_runs_say_so():

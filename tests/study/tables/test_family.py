@@ -106,7 +106,7 @@ def trained():
 def test_the_best_tau_is_chosen_by_validation_top_k_and_near_ones_are_named(trained):
     table = family.best_tau_table(trained)
     assert table.loc[1, "100 classes"] == "1"
-    assert table.loc[5, "100 classes"] == "0.1; not told from it: 1"
+    assert table.loc[5, "100 classes"] == "0.1 (1)"
     assert table.loc[3, "100 classes"] == NOT_RUN
     assert table.loc[20, "20 classes"] == "k is too large"
     found = family.tau_differences(trained).set_index(["k", "tau"])
