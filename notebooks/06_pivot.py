@@ -287,7 +287,7 @@ for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
 # $B$ can have the same image? At most $k$, because each of them is the image without one of its $k$ members. So if we
 # add up the weights of the images of all $B$, every set of $k$ classes is counted at most $k$ times:
 #
-# $$e_{[k]}\,\sigma_{k-1} \;\le\; \sum_B \text{weight}(B \cup \{h\}) \;\le\; k\,\sigma_k .$$
+# $$e_{[k]}\,\sigma_{k-1} \le \sum_B \text{weight}(B \cup \{h\}) \le k\,\sigma_k .$$
 #
 # This contains Lemma 3 of the paper, $e_y\,\sigma_{k-1} \le k\,\sigma_k$ where the answer is wrong, because there
 # $e_y \le e_{[k]}$. (The paper's own proof works with random sets and has a gap: [correction
@@ -305,6 +305,7 @@ for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
 # three sets.
 
 # %%
+# The image of every set B weighs at least as much as B times the weight of the pivot.
 e = [Fraction(n, 3) for n in (20, 9, 7, 4, 4, 1)]  # of the other classes, descending
 preimages = {}
 for members in combinations(range(6), 2):  # k = 3, so B has two members

@@ -171,7 +171,7 @@ dropped, disturbed = live["dropped"].sum(), (~live["quiet"]).sum()
 print(f"{rounds} rounds of {1000 * sample_seconds:.0f} ms, {dropped} samples dropped.")
 if disturbed:
     print(f"{disturbed} of {len(live)} rows had disturbed samples only.")
-unit = "milliseconds and, in brackets, multiples of cross-entropy's time"
+unit = "milliseconds (multiple of cross-entropy)"
 tables.show(tables.cost_table(live), unit)
 
 # %% [markdown]
