@@ -76,7 +76,7 @@ e.requires_grad_()
 (by_autograd,) = torch.autograd.grad(summation(e, 3)[3], e)
 left_out = [summation([*e[:i], *e[i + 1 :]], 2)[2] for i in range(len(e))]
 left_out = torch.stack(left_out).detach()
-print("δ_3,i =", left_out.tolist())
+print("δ_3,i for i = 1, ..., 6:", ", ".join(f"{value:g}" for value in left_out))
 assert torch.allclose(by_autograd, left_out, rtol=1e-14)
 
 # %% [markdown]
@@ -85,10 +85,9 @@ assert torch.allclose(by_autograd, left_out, rtol=1e-14)
 # Leaving each element out in turn would take $n$ forward passes. The paper computes $\delta_{j,i}$ from what is already
 # known. Split $\sigma_{j-1}(\mathbf{e})$, the sum of all products of $j-1$ elements, into two parts. The products with
 # $e_i$ add up to $e_i \, \delta_{j-1,i}$, and those without $e_i$ add up to $\delta_{j,i}$. Solving for $\delta_{j,i}$
-# gives eq. (18):
+# gives eq. (18). The recursion starts from $\delta_{1,i} = 1$, and for $j = 2, \ldots, k$
 #
-# $$\delta_{1,i} = 1, \qquad
-#   \delta_{j,i} = \sigma_{j-1}(\mathbf{e}) - e_i \, \delta_{j-1,i} \quad \text{for } j = 2, \ldots, k.$$
+# $$\delta_{j,i} = \sigma_{j-1}(\mathbf{e}) - e_i \, \delta_{j-1,i} .$$
 #
 # (The paper's loop starts at $j = 1$ and reads a $\delta_{0,i}$ that does not exist:
 # [correction 4](../book/errata.md#4-indices-of-the-three-algorithms).)
@@ -107,7 +106,7 @@ def recursion(value, sigma, k):
 # With fractions, which never round, Algorithm 2 is exact.
 
 # %%
-# With fractions, Algorithm 2 is exact for every element and every degree.
+# For six fractions, every derivative of every degree equals σ without the element.
 numbers = [Fraction(n, 2) for n in (2, 4, 1, 6, 3, 8)]
 sigma = summation(numbers, 6)
 for i, value in enumerate(numbers):
@@ -233,9 +232,9 @@ assert max(recursion_errors(1.0 / factor, others / factor, k)) < 1e-5
 # The number $p$ is the *order* of the series. The paper's eq. (60) prints the exponent $j$ instead of $j+1$
 # ([correction 1](../book/errata.md#1-the-series-misses-a-factor)).
 #
-# The value that we replaced by zero is $\delta_{k+p+1,i} = \sigma_{k+p}(\mathbf{e} \text{ without } e_i)$, and the $p +
-# 1$ steps divide it by $e_i$ each. So the error is exactly $\sigma_{k+p}(\mathbf{e} \text{ without } e_i) /
-# e_i^{\,p+1}$. This is **Proposition 6**. With fractions, "exactly" can be checked.
+# The value that we replaced by zero is $\delta_{k+p+1,i} = \sigma_{k+p}(\mathbf{e} \text{ without } e_i)$, and each of
+# the $p + 1$ steps divides it by $e_i$. So the error is exactly $\sigma_{k+p}(\mathbf{e} \text{ without } e_i) /
+# e_i^{\,p+1}$. This is **Proposition 6**. Fractions do not round, so the equality can be checked exactly:
 
 
 # %%
@@ -328,7 +327,7 @@ controls.explore(
 # approximation error is not controlled at runtime". Instead the paper looks at the subtraction, and takes the series
 # where the two terms "have a very small relative difference".
 #
-# What is very small? The text gives no number. We compare four rules.
+# What is very small? The paper gives no number. We compare four rules.
 #
 # - *Never* take the series.
 # - *Each step alone:* take the series if one step subtracts terms whose relative difference is below $\sqrt{u}$. Then
@@ -341,8 +340,8 @@ controls.explore(
 #
 #   $$\frac{\log P - \log N}{|\log N| + 10^{-5}} < 10^{-5}.$$
 #
-# The table tests them on normal random numbers $x_i = \log e_i$ of four scales. The error is that of
-# $\partial \log \sigma_k / \partial x_i$, a number between 0 and 1.
+# The table tests the four rules on normal random numbers $x_i = \log e_i$ of four scales. The error is that of
+# $\partial \log \sigma_k / \partial x_i$, a number between 0 and 1; "inf" means that a derivative was not finite.
 
 
 # %%
@@ -409,7 +408,7 @@ assert rules.loc["parts agree, 1e-5 (public code)"].max() < 0.02
 # scale of the scores, in float32. In crossed cells the gradient is not finite. Where $\tau$ is large compared with the
 # scores, all elements are alike and Algorithm 2 is accurate. Elsewhere Algorithm 2 alone fails. With the series an
 # error of about a thousandth remains in most cells. The error is larger where $\tau$ is smallest and the scores are
-# largest. Both hold for the rule of the package and for that of the public code.
+# largest. Both statements hold for the rule of the package and for that of the public code.
 
 
 # %% tags=["hide-input"]
@@ -455,12 +454,13 @@ axes = figures.error_maps(shown, error="gradient_error")
 # %%
 gradient_error = errors.groupby("algorithm", sort=False)["gradient_error"]
 summary = gradient_error.agg(["median", "max"])
+summary = summary.rename(columns={"max": "largest"})
 tables.show(summary.map("{:.1e}".format).rename_axis("error of the gradient, float32"))
 
 # %%
 # Algorithm 2 alone is not finite somewhere; with the series errors above 0.001 remain.
-assert np.isinf(summary.loc["Algorithm 2 alone", "max"])
-assert summary["max"].iloc[1:].between(1e-3, 1).all()
+assert np.isinf(summary.loc["Algorithm 2 alone", "largest"])
+assert summary["largest"].iloc[1:].between(1e-3, 1).all()
 
 # %% [markdown]
 # In the corner of small $\tau$ and large scores the logarithms reach a million, where neighbouring float32 numbers are
@@ -506,8 +506,8 @@ assert summary["float64"]["pivot"] < 1e-14
 #
 # ## Questions
 #
-# 1. The derivatives of $\log \sigma_k$ by the scores $x_i$ lie between 0 and 1 and sum to $k$. Why? What do they say
-#    about the sets?
+# 1. The derivatives of $\log \sigma_k$ with respect to the $x_i$ lie between 0 and 1 and sum to $k$. Why? What do they
+#    say about the sets?
 # 2. Two elements are equal and far above the others. Which terms of the series for one of them are large?
 # 3. The recursion is accurate for small elements. How could one make *every* element small?
 

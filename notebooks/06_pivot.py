@@ -73,8 +73,10 @@ tree = partial(log_symmetric_polynomials, algorithm="divide_and_conquer")
 # - For the $j$-th class of the head, $t_j = x_{[j]} - x_{[k]} \ge 0$. For the pivot itself, $t_k = 0$.
 # - For a class $i$ of the tail, $u_i = \exp(x_i - x_{[k]}) \le 1$.
 #
-# **Figure.** The 20 largest scores of a sample as distances to the pivot (left), and the weights $u$ of its tail
-# (right). No weight of the tail exceeds one.
+# The example takes 40 random scores as those of the other classes.
+#
+# **Figure.** The 20 largest scores as distances to the pivot (left), and the weights $u$ of the tail (right). No weight
+# of the tail exceeds one.
 
 # %%
 table = measure.head_and_tail_table(scores[0], k=k, tau=tau)
@@ -112,7 +114,7 @@ x = scores[0] / k
 ordered = x.sort(descending=True).values
 log_sigma = tree(x, k)
 S = [torch.exp(log_sigma[j] - ordered[:j].sum()) for j in range(k + 1)]
-print("S_0, ..., S_5 at τ = 1:", [round(value.item(), 3) for value in S])
+print("S_0, ..., S_5 at τ = 1:", ", ".join(f"{value:,.1f}" for value in S))
 
 # %%
 # The package computes these S_j, and 1 ≤ S_j ≤ C(n, j) at every τ.
@@ -144,7 +146,7 @@ print("ε_0, ..., ε_5 =", ", ".join(f"{value:.3g}" for value in S.tolist()))
 assert torch.allclose(S, tree(u.log(), k).exp())
 
 # %% [markdown]
-# Now the classes of the head join, the pivot ($i = k$) first and the largest class ($i = 1$) last. When class $i$
+# Now the classes of the head join one by one, from the pivot, $i = k$, to the largest class, $i = 1$. When class $i$
 # joins, Algorithm 3 says $\sigma_j \leftarrow \sigma_j + e^{t_i} \sigma_{j-1}$. We want the same step for the $S_j$.
 # The numbers to divide by are these, where $t_j$ counts as zero for $j > k$:
 #
@@ -218,8 +220,10 @@ for value in taus:
 # by one factor, $\exp(x_{[k]})$, which belongs to the pivot. So $\log \sigma_k - \log \sigma_{k-1} = x_{[k]} +
 # \log(S_k/S_{k-1})$, and with $x = s/(k\tau)$
 #
-# $$L_{k,\tau} = \tau \, \mathrm{softplus}(z), \qquad
-#   z = \frac{1}{\tau} \left[ \alpha + \frac{s_{[k]} - s_y}{k} \right] + \log \frac{S_k}{S_{k-1}} .$$
+# $$\begin{aligned}
+# L_{k,\tau} &= \tau \, \mathrm{softplus}(z), \\
+# z &= \frac{1}{\tau} \left[ \alpha + \frac{s_{[k]} - s_y}{k} \right] + \log \frac{S_k}{S_{k-1}} .
+# \end{aligned}$$
 #
 # The square bracket is the hard loss before its $\max(\cdot, 0)$, the *hard margin* of chapter 2. The logarithm is the
 # *correction*, called $c$ there. Here are the loss and, through automatic differentiation, its gradient in plain torch:
@@ -283,7 +287,7 @@ for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
 # $B$ can have the same image? At most $k$, because each of them is the image without one of its $k$ members. So if we
 # add up the weights of the images of all $B$, every set of $k$ classes is counted at most $k$ times:
 #
-# $$e_{[k]}\,\sigma_{k-1} \;\le\; \sum_B \text{weight}(B \cup \{h\}) \;\le\; k\,\sigma_k .$$
+# $$e_{[k]}\,\sigma_{k-1} \le \sum_B \text{weight}(B \cup \{h\}) \le k\,\sigma_k .$$
 #
 # This contains Lemma 3 of the paper, $e_y\,\sigma_{k-1} \le k\,\sigma_k$ where the answer is wrong, because there
 # $e_y \le e_{[k]}$. (The paper's own proof works with random sets and has a gap: [correction
@@ -296,10 +300,12 @@ for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
 # Together, $-\log k \le \log(S_k/S_{k-1}) \le \log(n-k)$ at every temperature. As $\tau \to 0$, $\tau$ times a bounded
 # number vanishes, and only the hard loss is left. This is Proposition 2, with a rate and without conditions on ties.
 #
-# With seven classes and $k = 3$, the images of all sets $B$ can be listed. Below, classes are numbered by weight, and
-# each line shows the sets $B$ that have the same image.
+# With seven classes and $k = 3$ there are 15 sets $B$ of two other classes. The table lists the images of all of them.
+# The other classes are numbered by weight, so that classes 1, 2 and 3 are the head. No image belongs to more than
+# three sets.
 
 # %%
+# The image of every set B weighs at least as much as B times the weight of the pivot.
 e = [Fraction(n, 3) for n in (20, 9, 7, 4, 4, 1)]  # of the other classes, descending
 preimages = {}
 for members in combinations(range(6), 2):  # k = 3, so B has two members
@@ -308,8 +314,17 @@ for members in combinations(range(6), 2):  # k = 3, so B has two members
     preimages.setdefault(image, []).append(members)
     weight, grown = prod(e[i] for i in members), prod(e[i] for i in image)
     assert grown >= e[2] * weight
-for image, found in list(preimages.items())[:4]:
-    print(f"{found} → {image}")
+
+
+# %% tags=["hide-input"]
+def in_words(members):
+    return "{" + ", ".join(str(place + 1) for place in members) + "}"
+
+
+images = [in_words(image) for image in preimages]
+sets = [", ".join(map(in_words, found)) for found in preimages.values()]
+index = pd.Index(images, name="image")
+tables.show(pd.DataFrame({"sets B with this image": sets}, index))
 
 # %%
 # No 3-set has more than 3 preimages, and both inequalities hold in exact arithmetic.
@@ -352,8 +367,9 @@ for value in taus:
 # %% [markdown]
 # Finite scores can come as close to both bounds as one likes. The ratio $S_k/S_{k-1}$ tends to $1/k$ when all classes
 # of the head tie and the tail falls away. It tends to $n - k$ when $k-1$ classes run ahead and all other classes tie.
-# With finite scores the lower bound is attained only if there is no tail ($n = k + 1$), and the upper bound only for $k
-# = 1$. In the example $n = 9$ and $k = 3$, so there are eight other classes, and the bounds of the ratio are 1/3 and 6:
+# With finite scores the lower bound is attained only for $n = k + 1$, where there is no tail, and the upper bound only
+# for $k = 1$. In the example $n = 9$ and $k = 3$, so there are eight other classes, and the bounds of the ratio are 1/3
+# and 6. The distance is that between the tied classes and the others:
 
 # %%
 for distance in (1.0, 10.0, 100.0):
@@ -361,7 +377,7 @@ for distance in (1.0, 10.0, 100.0):
     ahead = torch.tensor([[5.0 + distance] * 2 + [5.0] * 6], dtype=torch.float64)
     below, above = (pivot.scaled_sigmas(row, 3, 1 / 3)[0] for row in (tied, ahead))
     ratios = (below[3] / below[2]).item(), (above[3] / above[2]).item()
-    print(f"distance {distance:3g}: ratios {ratios[0]:.6f} and {ratios[1]:.6f}")
+    print(f"distance {distance:3g}: {ratios[0]:.4f} and {ratios[1]:.4f}")
     assert ratios[0] >= 1 / 3
     assert ratios[1] <= 9 - 3
 
@@ -386,8 +402,11 @@ controls.explore(draw, k=k)
 # $\tau\,\mathrm{softplus}(z)$ with $z = \alpha/\tau - x_y + \log \sigma_k - \log \sigma_{k-1}$. By the chain rule, the
 # derivative of another class $i$ is
 #
-# $$\frac{\partial L}{\partial s_i} = w \, \big( q_i^{(k)} - q_i^{(k-1)} \big), \qquad
-#   w = \frac{\mathrm{sigmoid}(z)}{k}, \qquad q_i^{(j)} = \frac{\partial \log \sigma_j}{\partial x_i},$$
+# $$\frac{\partial L}{\partial s_i} = w \, \big( q_i^{(k)} - q_i^{(k-1)} \big)$$
+#
+# with
+#
+# $$w = \frac{\mathrm{sigmoid}(z)}{k}, \qquad q_i^{(j)} = \frac{\partial \log \sigma_j}{\partial x_i},$$
 #
 # and that of the true class is $-w$. The number $q_i^{(j)}$ is the share of the weight of all sets of size $j$ that
 # lies on sets with class $i$. In other words, it is the probability that a random set of size $j$, drawn by weight,
@@ -395,11 +414,16 @@ controls.explore(draw, k=k)
 # Here is a proof. Let $T_j$ be $\sigma_j$ of the other classes without $i$. Then $\sigma_j = T_j + e_i T_{j-1}$ and
 # $q_i^{(j)} = e_i T_{j-1}/\sigma_j$, so that
 #
-# $$q_i^{(k)} - q_i^{(k-1)} = e_i \, \frac{T_{k-1}\,(T_{k-1} + e_i T_{k-2}) - T_{k-2}\,(T_k + e_i T_{k-1})}
-#   {\sigma_k \, \sigma_{k-1}} = \frac{e_i \, \big( T_{k-1}^2 - T_{k-2}\,T_k \big)}{\sigma_k \, \sigma_{k-1}} .$$
+# $$\begin{aligned}
+# q_i^{(k)} - q_i^{(k-1)} &= \frac{e_i \, \big( T_{k-1}\,\sigma_{k-1} - T_{k-2}\,\sigma_k \big)}
+#   {\sigma_k \, \sigma_{k-1}} \\
+# &= \frac{e_i \, \big( T_{k-1}^2 - T_{k-2}\,T_k \big)}{\sigma_k \, \sigma_{k-1}} .
+# \end{aligned}$$
 #
-# It remains to show that the bracket is positive, and for this we count. Multiply both products in the bracket out, and
-# look at one monomial. The classes of some set $C$ occur in it twice, and $2r$ further classes occur once.
+# The second line follows because $T_{k-1}\,\sigma_{k-1}$ and $T_{k-2}\,\sigma_k$ both contain $e_i T_{k-1} T_{k-2}$,
+# which cancels. It remains to show that the bracket is positive, and for this we count. Multiply both products in the
+# bracket out, and look at one monomial. The classes of some set $C$ occur in it twice, and $2r$ further classes occur
+# once.
 #
 # - In $T_{k-1} \cdot T_{k-1}$ both factors contain $C$, and each takes $r$ of the $2r$ further classes. There are
 #   $\binom{2r}{r}$ ways to deal them out.
@@ -429,7 +453,7 @@ for r, catalan in enumerate((1, 1, 2)):  # k = 3
         rest = [value for place, value in enumerate(without) if place not in twice]
         squares = prod(without[place] ** 2 for place in twice)
         counted += catalan * squares * sigma(rest, 2 * r)
-print(f"T_2² − T_1 T_3 = {T[2] ** 2 - T[1] * T[3]}, counted {counted}")
+print(f"T_2² − T_1 T_3 = {T[2] ** 2 - T[1] * T[3]}; the count gives {counted}")
 assert T[2] ** 2 - T[1] * T[3] == counted > 0
 assert T[1] * T[3] <= Fraction(2, 3) * T[2] ** 2
 
@@ -558,8 +582,8 @@ assert torch.allclose(newton(u, k), tree(u.log(), k).exp())
 
 # %% [markdown]
 # The signs alternate, so digits are lost. How many? We make the package use float32 or float64 for the tail, and
-# measure the error of the gradient. We do so for few classes ($n = k+2$, the worst case, in which nearly all classes
-# are in the head) and for many ($n = 5k$).
+# measure the error of the gradient. We do so for few classes, $n = k+2$, and for many, $n = 5k$. Few classes are the
+# worst case, because nearly all of them are in the head.
 
 
 # %% tags=["hide-input"]
@@ -630,8 +654,9 @@ assert large_k["gradient_error"].max() < 1e-6
 # How accurate is each algorithm over the whole range of temperatures and scores?
 #
 # **Figure.** The error of the gradient over the temperature and the scale of the scores in float32: the paper's
-# algorithms and pivot, on one colour scale. In crossed cells the gradient is not finite. Pivot is accurate to rounding
-# in every cell.
+# algorithms and pivot, on one colour scale. The log tree is divide and conquer with logarithms (chapter 4). Its gradient
+# comes from Algorithm 2 and the series (chapter 5), or from automatic differentiation. In crossed cells the gradient is
+# not finite. Pivot is accurate to rounding in every cell.
 
 # %% tags=["hide-input"]
 losses = {

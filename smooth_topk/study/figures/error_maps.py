@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
-from matplotlib.colors import LogNorm
+from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.patches import Rectangle
 
 from smooth_topk.study.figures.speed import looks_of_algorithms
@@ -20,6 +21,8 @@ ERRORS = {"loss_error": "relative error of the loss", "gradient_error": "error o
 COLOUR_LABEL = "relative error (crossed: not finite)"
 NOT_FINITE = "×: not a finite number"
 ABOVE: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": 2}  # where a legend hides no curve
+# Not magma: inverted for a dark page, its upper half is one pink. Without the lightest colours, which look like paper.
+ERROR_MAP = ListedColormap(mpl.colormaps["YlOrBr"].resampled(256)(range(38, 256)), name="error")
 ROOM_FOR_CROSSES = 0.2  # of the height of the axes, above the curves
 
 
@@ -42,14 +45,16 @@ def error_maps(
         The axes, in the order in which the values first stand in the table.
     """
     names = list(dict.fromkeys(table[panels]))
-    size = (1.6 + 2.2 * len(names), 3.2)  # narrow panels, so that a page does not shrink the words
+    size = (0.6 + 2.2 * len(names), 3.9)  # narrow panels, so that a page does not shrink the words
     axes = new_panels(axes, ncols=len(names), figsize=size, sharey=True)
     for ax, name in zip(axes, names, strict=True):
         mesh = _draw_map(ax, table[table[panels] == name].pivot(index=y, columns=x, values=error), scale)
         ax.set(xlabel=LABELS.get(x, x), title=algorithm_name(str(name)))
         ax.tick_params(axis="x", labelrotation=45)
     axes[0].set_ylabel(LABELS.get(y, y))
-    axes[0].figure.colorbar(mesh, ax=list(axes), label=COLOUR_LABEL, extend="min")
+    # Below the first panels, because a telephone shows these first.
+    below: dict[str, Any] = {"location": "bottom", "shrink": min(1.0, 1.8 / len(names)), "anchor": (0.0, 1.0)}
+    axes[0].figure.colorbar(mesh, ax=list(axes), label=COLOUR_LABEL, extend="min", aspect=30, **below)
     return axes
 
 
@@ -102,7 +107,7 @@ def stability_figure(
     Returns:
         The axes of the loss and those of the gradient.
     """
-    left, right = new_panels(axes, ncols=2, figsize=(9.6, 4.4))
+    left, right = new_panels(axes, ncols=2, figsize=(9.6, 4.7))
     table = table[table["dtype"] == dtype]
     names = {"error": "relative error of the loss", "gradient_error": ERRORS["gradient_error"]}
     for ax, (column, name) in zip((left, right), names.items(), strict=True):
@@ -114,7 +119,8 @@ def stability_figure(
     figure = left.get_figure(root=True)
     assert figure is not None
     handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, title=NOT_FINITE, alignment="left", loc="outside lower center", ncols=3)
+    # On the left, because a telephone shows the left panel first.
+    figure.legend(handles, labels, title=NOT_FINITE, alignment="left", loc="outside lower left", ncols=2)
     return left, right
 
 
@@ -130,7 +136,7 @@ def largest_terms(table: pd.DataFrame, *, tau: float, ax: Axes | None = None) ->
         limit = np.log10(np.finfo(dtype).max)
         ax.axhline(limit, color=DARK, linestyle=style, linewidth=1.2, label=f"{dtype}: $10^{{{limit:.1f}}}$")
     ax.set(yscale="log", ylim=(0.1, 1e5), xticks=table["degree"], xlabel="degree j")
-    ax.set(ylabel=f"decimal exponent, τ = {tau:.3g}")
+    ax.set(ylabel=f"decimal exponent of the term, τ = {tau:.3g}")
     ax.legend(title="the largest number of", title_fontsize="small", alignment="left", **ABOVE | {"ncols": 3})
     return ax
 
@@ -138,7 +144,7 @@ def largest_terms(table: pd.DataFrame, *, tau: float, ax: Axes | None = None) ->
 def _draw_map(ax: Axes, grid: pd.DataFrame, scale: tuple[float, float]) -> QuadMesh:
     values = grid.to_numpy(dtype=float)
     shown = np.ma.masked_invalid(np.maximum(values, EXACT))
-    mesh = ax.pcolormesh(shown, norm=LogNorm(*scale, clip=True), cmap="magma_r", rasterized=True)
+    mesh = ax.pcolormesh(shown, norm=LogNorm(*scale, clip=True), cmap=ERROR_MAP, rasterized=True)
     for row, column in zip(*np.nonzero(~np.isfinite(values)), strict=True):
         ax.add_patch(Rectangle((column, row), 1, 1, facecolor="white", edgecolor="#888888", hatch="xx", linewidth=0))
     ax.set_xticks(np.arange(len(grid.columns)) + 0.5, [f"{value:g}" for value in grid.columns])

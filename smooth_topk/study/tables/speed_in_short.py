@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from smooth_topk.study.tables.cells import NOT_RUN
 from smooth_topk.study.tables.speed_ratios import ratio_text
 
 COLUMNS = {
-    "fused_numba": "with Numba (the default where installed)",
+    "fused_numba": "Numba",
     "pivot_compiled": "`torch.compile`",
     "pivot": "plain torch",
 }
@@ -30,7 +31,7 @@ def speed_in_short(results: Path) -> str:
     times = pd.concat([loss, pd.read_csv(cases)]) if cases.exists() else loss
     table = ratio_table(times)
     text = table.to_markdown(index=False, disable_numparse=True, colalign=["left"] + ["right"] * (table.shape[1] - 1))
-    return f"{text}\n\n{textwrap.fill(sentences(loss, memory, steps), WIDTH)}\n"
+    return f"{text}\n\n{textwrap.fill(sentences(loss, memory, steps), WIDTH, break_on_hyphens=False)}\n"
 
 
 def ratio_table(times: pd.DataFrame) -> pd.DataFrame:
@@ -56,6 +57,7 @@ def sentences(loss: pd.DataFrame, memory: pd.DataFrame, steps: pd.DataFrame) -> 
     shares = [f"{100 * share:.2f} % of a training step of {NETWORKS[model]}" for model, share in extra.items()]
     slowest = loss[(loss["algorithm"] == "divide_and_conquer")]["ratio"]
     return (
+        "Numba is the default where it is installed. "
         f"The paper's divide and conquer takes {slowest.min():.0f} to {slowest.max():.0f} times as long as "
         f"cross-entropy. The most memory that forward and backward hold at once is {plain.min():.2f} to "
         f"{plain.max():.2f} times that of cross-entropy in plain torch, and {fused.min():.2f} to "
@@ -65,4 +67,4 @@ def sentences(loss: pd.DataFrame, memory: pd.DataFrame, steps: pd.DataFrame) -> 
 
 
 def _multiple(ratio: float) -> str:
-    return "" if ratio != ratio else ratio_text(ratio).removesuffix("x")
+    return NOT_RUN if ratio != ratio else ratio_text(ratio).removesuffix("x")

@@ -9,7 +9,7 @@ from smooth_topk.study.tables.speed import milliseconds_text
 
 
 def cost_table(times: pd.DataFrame) -> pd.DataFrame:
-    """Returns time and its ratio to cross-entropy by algorithm: `2.10 ms (1.9x)`.
+    """Returns milliseconds and their ratio to cross-entropy's by algorithm: `2.10 (1.9x)`.
 
     Args:
         times: columns algorithm, n, threads, tau, seconds, ratio; may have loss_error and gradient_error, whose largest
@@ -17,17 +17,16 @@ def cost_table(times: pd.DataFrame) -> pd.DataFrame:
     """
     if times.empty:
         return _not_recorded("algorithm")
-    times = times.assign(
-        cell=[f"{milliseconds_text(s)} ms ({ratio_text(r)})" for s, r in zip(times.seconds, times.ratio, strict=True)]
-    )
-    index = [name for name in ("threads", "tau", "algorithm") if name in times]
+    cell = [f"{milliseconds_text(s)} ({ratio_text(r)})" for s, r in zip(times.seconds, times.ratio, strict=True)]
+    times = times.assign(cell=cell, **{"τ": times["tau"].map("{:g}".format)})
+    index = ["threads", "τ", "algorithm"]
     order = times[index].drop_duplicates()
     cells = times.pivot_table(index=index, columns="n", values="cell", aggfunc="first").reindex(
         pd.MultiIndex.from_frame(order)
     )
     batches = times.groupby("n")["batch"].first() if "batch" in times and times["batch"].nunique() > 1 else {}
     cells.columns = [f"n = {n:,}" + (f", batch {batches[n]}" if n in batches else "") for n in cells.columns]
-    for error, title in (("loss_error", "error of the loss"), ("gradient_error", "error of the gradient")):
+    for error, title in (("loss_error", "loss error"), ("gradient_error", "gradient error")):
         if error in times:
             worst = times.groupby(index)[error].max().reindex(cells.index)
             cells[title] = [f"{value:.0e}" if value == value else "" for value in worst]
@@ -66,7 +65,7 @@ def memory_table(memory: pd.DataFrame) -> pd.DataFrame:
 
 
 def exponent_table(exponents: pd.DataFrame) -> pd.DataFrame:
-    """Returns the fitted exponents by algorithm, with the range they were fitted on.
+    """Returns the fitted exponents by algorithm; the titles name the range of the fit.
 
     Args:
         exponents: columns algorithm, variable, exponent, smallest, largest.
@@ -75,8 +74,8 @@ def exponent_table(exponents: pd.DataFrame) -> pd.DataFrame:
         return _not_recorded("algorithm")
     rows: dict[str, dict[str, str]] = {}
     for fit in exponents.itertuples():
-        span = f"{fit.smallest:,} to {fit.largest:,}"
-        rows.setdefault(algorithm_name(fit.algorithm), {})[f"in {fit.variable}"] = f"{fit.exponent:.2f} ({span})"
+        title = f"of {fit.variable}, {fit.smallest:,} to {fit.largest:,}"
+        rows.setdefault(algorithm_name(fit.algorithm), {})[title] = f"{fit.exponent:.2f}"
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("algorithm").fillna(NOT_RUN)
 
 

@@ -31,7 +31,8 @@ def page(name: str) -> str:
 
 def notation_rows() -> list[tuple[str, str]]:
     """(name in code, where defined) of every row of the notation page."""
-    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in page("notation.md").splitlines()]
+    text = re.sub(r"`(\w+)` in `([\w.]+)`", r"`\2.\1`", page("notation.md"))  # a function in its module
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines()]
     return [(row[1].strip("`"), row[3].strip("` |")) for row in rows if len(row) == 4 and row[1].startswith("`")]
 
 

@@ -47,7 +47,7 @@ def test_the_table_takes_all_threads_and_the_temperature_one():
     ]
     table = ratio_table(pd.DataFrame(rows))
     assert table["k"].tolist() == ["5", "50"]
-    assert table["plain torch"].tolist() == ["16", ""]
+    assert table["plain torch"].tolist() == ["16", "not run"]
     assert table.iloc[1, 2] == "0.65"
     assert set(table["batch × n"]) == {"256 × 1,000"}
 
