@@ -27,6 +27,7 @@ from smooth_topk.study.records.files import exclusive
 from smooth_topk.study.records.paths import project_root
 
 ROOT = project_root()
+OUTPUT = ROOT / "book/_build/html"
 BUILDING = ".building-"
 PAGES = ("*.md", "*.bib", "conf.py", "_static", "_templates", "recipes")
 CHAPTER_LINK = re.compile(r"\[(?P<text>[^\]]+)\]\(\.\./notebooks/(?P<name>\w+)\.ipynb\)")
@@ -38,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--notebooks", type=Path, default=ROOT / "runs/quick/notebooks", help="folder of executed notebooks"
     )
-    parser.add_argument("--output", type=Path, default=ROOT / "book/_build/html", help="folder of the book")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of the book")
     options = parser.parse_args(arguments)
     notebooks = sorted(options.notebooks.glob("*.ipynb"))
     if not notebooks:

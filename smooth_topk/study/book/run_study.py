@@ -25,7 +25,6 @@ import csv
 import io
 import os
 import signal
-import subprocess
 import sys
 import threading
 from argparse import Namespace
@@ -52,7 +51,6 @@ from smooth_topk.study.records.paths import (
     check_executor,
     data_folder_or_default,
     executor_setting,
-    project_root,
     results_folder,
     runs_folder,
     workers_setting,
@@ -290,9 +288,10 @@ def build_book(folder: Path) -> int:
     if absent:
         print(f"== The book is not built: {', '.join(absent)} did not run with this profile yet.")
         return 0
+    from smooth_topk.study.book import build  # imports torch, so not for --list
+
     print("== Building the book", flush=True)
-    script = project_root() / "scripts" / "build_book.py"
-    return subprocess.call([sys.executable, script, "--notebooks", folder / "notebooks"])
+    return build.main(["--notebooks", str(folder / "notebooks")])
 
 
 def write_summary(folder: Path, profile: str, outcomes: Sequence[dict]) -> None:
