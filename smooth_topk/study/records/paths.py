@@ -64,7 +64,8 @@ def executor_setting() -> str:
 
 def check_executor(executor: str) -> str:
     """Returns the executor; raises ValueError where it is not local, ray or ray:ADDRESS."""
-    if executor.partition(":")[0] not in EXECUTORS:
+    kind, colon, address = executor.partition(":")
+    if kind not in EXECUTORS or (colon and not (kind == "ray" and address)):
         raise ValueError(f"executor must be 'local', 'ray' or 'ray:ADDRESS', got executor={executor!r}.")
     return executor
 

@@ -85,6 +85,11 @@ def test_an_ambiguous_beginning_is_refused(project):
     assert "could be 01_first, 02_second" in refusal(names=["0"])
 
 
+def test_a_chapter_that_is_named_twice_runs_once(project):
+    write_chapter(project, "01_first")
+    assert [task.name for task in plan.make_plan("quick", ["01", "01_first"])] == ["01_first"]
+
+
 def test_an_unknown_parameter_is_refused_with_those_there_are(project):
     write_chapter(project, "01_first")
     assert "no parameter 'epoch': it has profile, epochs, rate, seeds" in refusal("01.epoch=3")
@@ -287,7 +292,10 @@ def test_the_cluster_reaches_the_notebooks_and_one_thread_is_the_default(project
     assert found["OMP_NUM_THREADS"] == "1"
 
 
-@pytest.mark.parametrize("wrong", [["--cluster", "slurm"], ["--workers", "0"]])
+EMPTY = [["--cluster", ""], ["--runs", ""], ["--merge", ""]]  # as a shell gives a variable that is not set
+
+
+@pytest.mark.parametrize("wrong", [["--cluster", "slurm"], ["--workers", "0"], *EMPTY])
 def test_an_impossible_option_is_refused(wrong, capsys):
     with pytest.raises(SystemExit) as caught:
         run_study.read_options(wrong)
@@ -306,6 +314,8 @@ def test_the_book_waits_until_every_chapter_has_run(project, capsys):
     [
         ("01.profile=paper", "a study has one profile: --profile paper"),
         ("01.seeds=abc", "01_first.seeds is a number or a list of numbers, got 'abc'"),
+        ("01.seeds=[1, 'a']", "01_first.seeds is a number or a list of numbers, got [1, 'a']"),
+        ("01.seeds={}", "01_first.seeds is a number or a list of numbers, got {}"),
         ("01.seeds=[]", "01_first.seeds must name at least one value, got []"),
         ("01.epochs=-1", "01_first.epochs cannot be -1: epochs must be at least 1"),
         ("01.epochs=0", "01_first.epochs cannot be 0: epochs must be at least 1"),
@@ -329,6 +339,8 @@ def test_unknown_keys_of_a_profile_are_refused(project):
         ("SMOOTH_TOPK_WORKERS", "-1", "SMOOTH_TOPK_WORKERS must be a whole number of at least 1, got '-1'"),
         ("SMOOTH_TOPK_WORKERS", "many", "got 'many'"),
         ("SMOOTH_TOPK_EXECUTOR", "slurm", "executor must be 'local', 'ray' or 'ray:ADDRESS', got executor='slurm'"),
+        ("SMOOTH_TOPK_EXECUTOR", "ray:", "'ray' or 'ray:ADDRESS', got executor='ray:'"),
+        ("SMOOTH_TOPK_EXECUTOR", "local:2", "got executor='local:2'"),
         ("SMOOTH_TOPK_EXECUTOR", "ray:server", "The address of a Ray cluster is HOST:PORT"),
         ("SMOOTH_TOPK_ROOT", "/nowhere", "/nowhere is not the project's folder"),
     ],
@@ -486,7 +498,13 @@ def test_a_folder_that_cannot_be_written_to_is_one_sentence(project, pretended, 
 
 @pytest.mark.parametrize(
     ("folder", "sentence"),
-    [("/dev/null", "!! /dev/null is not a folder: "), ("/proc/nowhere", "!! Could not write /proc/nowhere/smoke")],
+    [
+        ("/dev/null", "!! /dev/null is not a folder: "),
+        ("/proc/nowhere", "!! Could not write /proc/nowhere/smoke"),
+        ("dangling", "!! {project}/dangling is not a folder: "),
+        ("x" * 300, "!! {project}/" + "x" * 300 + "/smoke: File name too long."),
+    ],
+    ids=["a file", "read-only", "a link to nothing", "a long name"],
 )
 @pytest.mark.parametrize("command", [[], ["--trainings", "one_night"], ["--merge", "server"]], ids=" ".join)
 def test_runs_that_can_go_nowhere_are_refused(project, pretended, capsys, monkeypatch, command, folder, sentence):
@@ -495,10 +513,11 @@ def test_runs_that_can_go_nowhere_are_refused(project, pretended, capsys, monkey
     row = {"run_id": run.run_id, **run.to_dict(), "status": "finished", "best_epoch": 0}
     append_run(project / "server", row, [{"run_id": run.run_id, "epoch": 0}])
     monkeypatch.chdir(project)
+    (project / "dangling").symlink_to("nowhere")
     monkeypatch.setenv("SMOOTH_TOPK_RUNS", "")  # --runs sets it; this takes it back
     assert run_study.main(["--profile", "smoke", "--runs", folder, *command]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(sentence)
+    assert error.startswith(sentence.format(project=project))
     assert error.count("\n") == 1
     assert not pretended.ran
 
