@@ -295,7 +295,7 @@ def build_book(folder: Path) -> int:
     from smooth_topk.study.book import build  # imports torch, so not for --list
 
     print("== Building the book", flush=True)
-    return build.main(["--notebooks", str(folder / "notebooks")])
+    return 1 if build.main(["--notebooks", str(folder / "notebooks")]) else 0
 
 
 def write_summary(folder: Path, profile: str, outcomes: Sequence[dict]) -> None:
