@@ -24,8 +24,9 @@ SECONDS_TO_STOP = 180  # for the chapters to end; each gives its trainings time 
 
 def as_sentence(error: OSError | ValueError) -> str:
     """Returns what failed, with the file; our own errors say it themselves."""
-    named = isinstance(error, OSError) and error.filename
-    return f"{error.filename}: {error.strerror}." if named else str(error)
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}."
+    return str(error)
 
 
 class Chapter:

@@ -58,7 +58,7 @@ def merge_records(source: Path, target: Path) -> tuple[int, int]:
     epochs = epochs[epochs["run_id"].isin(set(new["run_id"]))]
     _refuse_impossible_accuracies(epochs, source / EPOCHS)
     _refuse_wrong_epochs(new, epochs, source)
-    append_rows(target / EPOCHS, epochs.to_dict("records"), key=EPOCH_KEY)
+    append_rows(target / EPOCHS, epochs.to_dict("records"), key=EPOCH_KEY, instead=True)
     return append_rows(target / RUNS, new.to_dict("records"), key=RUN_KEY), len(common)
 
 

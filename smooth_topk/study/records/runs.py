@@ -67,14 +67,19 @@ def append_run(folder: Path, row: dict, epoch_rows: Sequence[dict] = ()) -> dict
         The recorded row as `find_run` gives it: the one of before where the run had been recorded already.
     """
     path = Path(folder) / RUNS
-    append_rows(Path(folder) / EPOCHS, epoch_rows, key=EPOCH_KEY)
+    known = any(known["run_id"] == row["run_id"] for known in _read(path, RUN_KEY).rows)
+    append_rows(Path(folder) / EPOCHS, epoch_rows, key=EPOCH_KEY, instead=not known)
     table, _ = _add(path, [row], RUN_KEY)
     return _record(next(known for known in table.rows if known["run_id"] == row["run_id"]), path)
 
 
-def append_rows(path: Path, rows: Sequence[dict], *, key: Sequence[str]) -> int:
-    """Adds the rows whose `key` columns are not in the file yet, all of them or none; returns how many were new."""
-    return _add(Path(path), rows, key)[1]
+def append_rows(path: Path, rows: Sequence[dict], *, key: Sequence[str], instead: bool = False) -> int:
+    """Adds the rows whose `key` columns are not in the file yet, all of them or none; returns how many were new.
+
+    With `instead`, they replace every row with the same first key column: what is left in epochs.csv of a run that was
+    deleted from runs.csv belongs to another training.
+    """
+    return _add(Path(path), rows, key, instead)[1]
 
 
 def read_runs(folder: Path) -> pd.DataFrame:
@@ -118,7 +123,7 @@ class _Table:
     in_doubt: dict[str, str] | None = None
 
 
-def _add(path: Path, rows: Sequence[dict], key: Sequence[str]) -> tuple[_Table, int]:
+def _add(path: Path, rows: Sequence[dict], key: Sequence[str], instead: bool = False) -> tuple[_Table, int]:
     """Adds rows with a new key to the file; returns the file as it then is, and how many rows were new."""
     rows = [{name: _to_text(value) for name, value in row.items()} for row in rows]
     make_folder(path.parent)
@@ -127,6 +132,9 @@ def _add(path: Path, rows: Sequence[dict], key: Sequence[str]) -> tuple[_Table, 
         table = _read(path, key)
         if table.in_doubt and any(_key(row, key) == _key(table.in_doubt, key) for row in rows):
             table.rows.remove(table.in_doubt)  # the same row comes again, and this time it is whole for certain
+        if instead:
+            replaced = {row[key[0]] for row in rows}
+            table.rows = [row for row in table.rows if row[key[0]] not in replaced]
         recorded = {_key(row, key) for row in table.rows}
         new_rows = [row for row in rows if _key(row, key) not in recorded]
         if new_rows:

@@ -65,6 +65,20 @@ def test_a_run_without_all_its_epochs_is_refused(folders, tmp_path):
     assert len(read_runs(home)) == 2
 
 
+def test_a_run_that_was_deleted_here_comes_with_its_own_epochs(folders, tmp_path):
+    home, _ = folders
+    other = tmp_path / "other"
+    append_rows(other / "epochs.csv", [{"run_id": RUNS[0].run_id, "epoch": e, "train_loss": 7.0} for e in range(2)],
+                key=EPOCH_KEY)  # fmt: skip
+    record(other, RUNS[0], epochs=0, test_top5=0.75)
+    lines = (home / "runs.csv").read_text().splitlines(keepends=True)
+    (home / "runs.csv").write_text("".join(line for line in lines if RUNS[0].run_id not in line))
+    assert merge_records(other, home) == (1, 0)
+    epochs = read_epochs(home).set_index("run_id")["train_loss"]
+    assert epochs[RUNS[0].run_id].tolist() == [7.0, 7.0]
+    assert epochs[RUNS[1].run_id].tolist() == [1 / 3, 1 / 4]
+
+
 def test_a_folder_without_records_is_named(folders, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nowhere/runs.csv does not exist: --merge takes a folder"):
         merge_records(tmp_path / "nowhere", folders[0])
