@@ -13,7 +13,13 @@ command -v "$python" >/dev/null || fail "No $python on PATH: install Python 3.11
 "$python" -c 'import venv, ensurepip' 2>/dev/null || fail "Python's venv module is missing: on Debian, apt-get install python3-venv."
 
 wanted=$("$python" -c 'import hashlib, sys; print(sys.version, hashlib.sha256(sys.stdin.buffer.read()).hexdigest())' < requirements.lock)
-if [ "$(cat .venv/complete 2>/dev/null || true)" != "$wanted" ]; then
+stale() { [ "$(cat .venv/complete 2>/dev/null || true)" != "$wanted" ]; }
+# One at a time: another script may be making it, or what a killed one left behind may still be writing to it.
+if stale; then
+    exec 9>> requirements.lock # nothing is written: network drives lock only what is open for writing
+    flock --nonblock 9 || { say "Waiting for another process that is making .venv"; flock 9 || true; }
+fi
+if stale; then
     say "Making .venv from requirements.lock (a few minutes, once)"
     rm -rf .venv
     "$python" -m venv .venv || fail "Could not make .venv here."
@@ -27,4 +33,5 @@ if [ "$(cat .venv/complete 2>/dev/null || true)" != "$wanted" ]; then
     fi
     printf '%s\n' "$wanted" > .venv/complete
 fi
+exec 9>&-
 export PATH="$PWD/.venv/bin:$PATH"

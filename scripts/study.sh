@@ -3,11 +3,5 @@
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 say "Running the notebooks"
-code=0
-python scripts/run_study.py "$@" || code=$?
-case $code in
-    0) ;;
-    2) exit 2 ;; # refused: the reason is printed, nothing was started
-    130 | 143) exit "$code" ;; # stopped by Ctrl-C or SIGTERM: that is printed, too
-    *) fail "The study did not finish: run the same command again to go on with what is missing." ;;
-esac
+# In the place of this shell: a signal sent to it alone, as docker stop does, reaches the study, which stops in order.
+exec python scripts/run_study.py "$@"

@@ -22,6 +22,7 @@ writes its own file when it is done: a stopped benchmark keeps what it has, and 
 """
 
 import argparse
+import re
 import sys
 import time
 from dataclasses import replace
@@ -34,6 +35,7 @@ import torch
 from tqdm import tqdm
 
 from smooth_topk.study import measure
+from smooth_topk.study.book.chapter_queue import as_sentence
 from smooth_topk.study.book.pictures import draw_readme_pictures, write_readme_speed
 from smooth_topk.study.measure.family_cost import measure_family
 from smooth_topk.study.measure.runner import measure_runner
@@ -41,7 +43,7 @@ from smooth_topk.study.measure.training_step import measure_training_step
 from smooth_topk.study.records.files import make_writable_folder, write_whole
 from smooth_topk.study.records.imagenet_scores import read_scores
 from smooth_topk.study.records.machine import describe_machine
-from smooth_topk.study.records.paths import recorded_folder, runs_folder
+from smooth_topk.study.records.paths import path_option, recorded_folder, runs_folder
 
 QUICK = measure.Settings(
     sizes=(100, 1000, 10_000), paper_sizes=(100, 1000), peer_sizes=(1000,), large=10_000,
@@ -70,7 +72,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = read_options(arguments)
     settings = QUICK if options.quick else measure.Settings()
     settings = replace(settings, device=options.device)
-    folder = make_writable_folder(options.output or (default_folder(options.quick)))
+    try:
+        folder = make_writable_folder(options.output or default_folder(options.quick))
+    except OSError as error:
+        print(f"!! {error}", file=sys.stderr)
+        return 2
     common = describe_machine(options.device) | {
         "date": datetime.now().astimezone().date().isoformat(),
         "profile": "quick" if options.quick else "full",
@@ -90,6 +96,9 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"\n!! Stopped; the sections that are done are in {folder}.", file=sys.stderr)
         return 130
+    except (OSError, ValueError) as error:  # a full disk, or recorded scores that cannot be read
+        print(f"\n!! {as_sentence(error)}", file=sys.stderr)
+        return 1
     return 0
 
 
@@ -98,10 +107,13 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds, nothing compiled")
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, metavar="SECTION")
-    parser.add_argument("--output", type=Path, help="folder of the results (default: book/results)")
+    parser.add_argument("--output", type=path_option, help="folder of the results (default: book/results)")
     options = parser.parse_args(arguments)
-    if options.device.startswith("cuda") and not torch.cuda.is_available():
-        parser.error(f"--device {options.device}: torch finds no CUDA GPU here.")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", options.device):
+        parser.error(f"--device must be cpu, cuda or cuda:NUMBER, got {options.device!r}.")
+    number = int(options.device.partition(":")[2] or 0)
+    if options.device != "cpu" and number >= (torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        parser.error(f"--device {options.device}: torch finds no such CUDA GPU here.")
     return options
 
 

@@ -5,6 +5,8 @@
 
 The book opens from its folder or from any server, and asks no other host for anything. It is built in a temporary
 folder and takes the place of the old one when it is whole; a warning of Sphinx is an error.
+
+Exit codes: 0 the book is built, 1 Sphinx complained, 2 refused; the old book is then as it was.
 """
 
 import argparse
@@ -19,14 +21,16 @@ import time
 from fnmatch import fnmatch
 from pathlib import Path
 
+from smooth_topk.study.book.chapter_queue import as_sentence
 from smooth_topk.study.book.cost_page import write_costs
 from smooth_topk.study.book.executed_chapters import prepare_chapter
 from smooth_topk.study.book.pictures import draw_pictures
 from smooth_topk.study.book.results_page import results_page
-from smooth_topk.study.records.files import exclusive
-from smooth_topk.study.records.paths import project_root
+from smooth_topk.study.records.files import exclusive, make_folder
+from smooth_topk.study.records.paths import path_option, project_root
 
 ROOT = project_root()
+OUTPUT = ROOT / "book/_build/html"
 BUILDING = ".building-"
 PAGES = ("*.md", "*.bib", "conf.py", "_static", "_templates", "recipes")
 CHAPTER_LINK = re.compile(r"\[(?P<text>[^\]]+)\]\(\.\./notebooks/(?P<name>\w+)\.ipynb\)")
@@ -36,18 +40,21 @@ ROOM = re.compile(r"^ {4}(\w+) {2,}(.+)$", re.MULTILINE)  # a line of the list i
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--notebooks", type=Path, default=ROOT / "runs/quick/notebooks", help="folder of executed notebooks"
+        "--notebooks", type=path_option, default=ROOT / "runs/quick/notebooks", help="folder of executed notebooks"
     )
-    parser.add_argument("--output", type=Path, default=ROOT / "book/_build/html", help="folder of the book")
+    parser.add_argument("--output", type=path_option, default=OUTPUT, help="folder of the book")
     options = parser.parse_args(arguments)
-    notebooks = sorted(options.notebooks.glob("*.ipynb"))
-    if not notebooks:
-        print(f"!! {options.notebooks} holds no executed notebook: run bash scripts/study.sh first.", file=sys.stderr)
-        return 2
     started = time.monotonic()
-    if not build(notebooks, options.output.resolve()):
-        print("!! The book was not built: Sphinx names the reasons above.", file=sys.stderr)
-        return 1
+    try:
+        notebooks = sorted(options.notebooks.glob("*.ipynb"))
+        if not notebooks:
+            raise ValueError(f"{options.notebooks} holds no executed notebook: run bash scripts/study.sh first.")
+        if not build(notebooks, options.output.resolve()):
+            print("!! The book was not built: Sphinx names the reasons above.", file=sys.stderr)
+            return 1
+    except (OSError, ValueError) as error:
+        print(f"!! {as_sentence(error)}", file=sys.stderr)
+        return 2
     print(f"== The book is built ({time.monotonic() - started:.0f} s): open {options.output.resolve() / 'index.html'}")
     return 0
 
@@ -60,7 +67,9 @@ def build(notebooks: list[Path], output: Path, book: Path = ROOT / "book") -> bo
         output: folder of the new book.
         book: folder of the pages, settings and results.
     """
-    output.parent.mkdir(parents=True, exist_ok=True)
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"{output} is not a folder: choose another place for the book with --output FOLDER.")
+    make_folder(output.parent)
     with (
         exclusive(output.parent / ".building.lock", wait=True),
         tempfile.TemporaryDirectory(prefix=BUILDING, dir=output.parent) as work,

@@ -22,9 +22,11 @@ NOT_A_TERMINAL = 30  # seconds between progress lines that cannot be rewritten i
 SECONDS_TO_STOP = 180  # for the chapters to end; each gives its trainings time for a checkpoint
 
 
-def as_sentence(error: OSError) -> str:
-    """Returns what failed, with the file; errors of our own writers say it themselves."""
-    return f"{error.filename}: {error.strerror}." if error.filename else str(error)
+def as_sentence(error: OSError | ValueError) -> str:
+    """Returns what failed, with the file; our own errors say it themselves."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}."
+    return str(error)
 
 
 class Chapter:

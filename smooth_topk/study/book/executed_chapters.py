@@ -27,6 +27,17 @@ MANY_COLOURS = 3000  # in a picture: photographs have more, drawings fewer
 NEEDS_KERNEL = "*Open this chapter in JupyterLab (`bash scripts/lab.sh`) to move these controls.*"
 
 
+def read_executed(path: Path) -> nbformat.NotebookNode:
+    """Returns a notebook; raises ValueError in a full sentence where the file holds something else."""
+    try:
+        return nbformat.read(path, as_version=4)
+    except (ValueError, KeyError, AttributeError, TypeError, nbformat.ValidationError) as error:
+        raise ValueError(
+            f"{path} cannot be read as a notebook ({type(error).__name__}): delete it, then run bash scripts/study.sh, "
+            "which runs its chapter again."
+        ) from None
+
+
 def prepare_chapter(source: Path, target: Path, chapters: set[str]) -> None:
     """Writes the notebook as a chapter of the book, and the frames of its live figures beside the book's static files.
 
@@ -35,7 +46,7 @@ def prepare_chapter(source: Path, target: Path, chapters: set[str]) -> None:
         target: the chapter; frames go to `../_static/frames` from there.
         chapters: names of the chapters in this book; a link to another chapter becomes plain text.
     """
-    notebook = nbformat.read(source, as_version=4)
+    notebook = read_executed(source)
     pages = _Page(target, notebook.metadata.get("widgets", {}).get(STATE, {}).get("state", {}))
     cells, above = [], None
     for cell in notebook.cells:

@@ -73,7 +73,7 @@ def make_plan(profile: str, names: Sequence[str] = (), overrides: Sequence[str] 
     """
     sources = chapters()
     settings = load_profile(profile)
-    chosen = [resolve(name, sources) for name in names] or list(sources)
+    chosen = list(dict.fromkeys(resolve(name, sources) for name in names)) or list(sources)
     values = {name: dict(settings.get(name, {}).get("parameters") or {}) for name in sources}
     for text in overrides:
         name, parameter, value = parse_override(text, sources)
@@ -175,7 +175,7 @@ def check_value(where: str, name: str, default: Any, value: Any) -> None:
     if value is None:
         return
     wanted = "a number or a list of numbers" if default is None else f"like {default!r}"
-    if isinstance(value, str) if default is None else not same_kind(default, value):
+    if not numbers(value) if default is None else not same_kind(default, value):
         raise Refusal(f"{where} is {wanted}, got {value!r}.")
     if isinstance(value, (list, tuple)) and not value:
         raise Refusal(f"{where} must name at least one value, got {value!r}.")
@@ -184,6 +184,12 @@ def check_value(where: str, name: str, default: Any, value: Any) -> None:
             RunConfig(**{name: value})
         except ValueError as error:
             raise Refusal(f"{where} cannot be {value!r}: {error}") from None
+
+
+def numbers(value: Any) -> bool:
+    """Whether a value is a number or a list of numbers."""
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in values)
 
 
 def same_kind(default: Any, value: Any) -> bool:

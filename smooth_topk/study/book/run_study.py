@@ -25,7 +25,6 @@ import csv
 import io
 import os
 import signal
-import subprocess
 import sys
 import threading
 from argparse import Namespace
@@ -52,7 +51,6 @@ from smooth_topk.study.records.paths import (
     check_executor,
     data_folder_or_default,
     executor_setting,
-    project_root,
     results_folder,
     runs_folder,
     workers_setting,
@@ -102,6 +100,9 @@ def read_options(arguments: Sequence[str] | None) -> Namespace:
     for name in ("workers", "gpus"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} must be at least 1, got {getattr(options, name)}.")
+    for name in ("cluster", "runs", "merge"):
+        if getattr(options, name) == "":  # a variable of a shell that is not set
+            parser.error(f"--{name} must not be empty, got ''.")
     if options.cluster and options.cluster.partition(":")[0] != "ray":
         parser.error(f"--cluster must be ray or ray:ADDRESS, got {options.cluster!r}.")
     return options
@@ -111,7 +112,8 @@ def act(options: Namespace) -> int:
     """Does what the options ask for; raises in a full sentence where it cannot."""
     if options.runs:
         os.environ["SMOOTH_TOPK_RUNS"] = str(absolute(options.runs))
-    refuse_what_is_no_folder(runs_folder(options.profile))
+    with unwritable_is_refused():  # a name that is too long, say
+        refuse_what_is_no_folder(runs_folder(options.profile))
     workers_setting()
     kind, _, address = check_executor(options.cluster or executor_setting()).partition(":")
     if kind == "ray" and address:
@@ -143,8 +145,8 @@ def act(options: Namespace) -> int:
 
 
 def refuse_what_is_no_folder(folder: Path) -> None:
-    """Raises a Refusal where a file stands in the way of a folder that is still to be made."""
-    existing = next(part for part in (folder, *folder.parents) if part.exists())
+    """Raises a Refusal where a file, or a link that leads nowhere, is in the way of a folder that is to be made."""
+    existing = next(part for part in (folder, *folder.parents) if part.exists() or part.is_symlink())
     if not existing.is_dir():
         raise Refusal(f"{existing} is not a folder: choose another place for the results with --runs FOLDER.")
 
@@ -290,9 +292,10 @@ def build_book(folder: Path) -> int:
     if absent:
         print(f"== The book is not built: {', '.join(absent)} did not run with this profile yet.")
         return 0
+    from smooth_topk.study.book import build  # imports torch, so not for --list
+
     print("== Building the book", flush=True)
-    script = project_root() / "scripts" / "build_book.py"
-    return subprocess.call([sys.executable, script, "--notebooks", folder / "notebooks"])
+    return 1 if build.main(["--notebooks", str(folder / "notebooks")]) else 0
 
 
 def write_summary(folder: Path, profile: str, outcomes: Sequence[dict]) -> None:

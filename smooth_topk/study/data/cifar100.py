@@ -10,6 +10,7 @@ a manifest; `load` compares the files with that manifest before every run.
 import hashlib
 import json
 import pickle
+import shlex
 import tarfile
 from functools import cache
 from pathlib import Path
@@ -47,7 +48,7 @@ def load(folder: Path) -> ArraySource:
     Raises:
         FileNotFoundError, ValueError: with the file that is missing, truncated or altered and the command to run.
     """
-    repair = f"Run: {COMMAND} --data-folder {folder.parent}"
+    repair = f"Run: {COMMAND} --data-folder {shlex.quote(str(folder.parent))}"
     if not (folder / MANIFEST).is_file():
         raise FileNotFoundError(f"CIFAR-100 is not prepared: {folder / MANIFEST} is missing. {repair}")
     _check_sums(folder, repair)

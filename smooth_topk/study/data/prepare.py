@@ -25,17 +25,19 @@ from pathlib import Path
 import numpy as np
 
 from smooth_topk.study.data import cifar100, feature_extraction, features, imagenet
-from smooth_topk.study.records.files import make_writable_folder, npz, write_whole
+from smooth_topk.study.records.files import make_folder, make_writable_folder, npz, write_whole
 from smooth_topk.study.records.machine import describe_machine
-from smooth_topk.study.records.paths import data_folder_or_default, recorded_folder
+from smooth_topk.study.records.paths import data_folder_or_default, path_option, recorded_folder
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dataset", choices=("cifar100", "imagenet", "features"))
-    parser.add_argument("--from", dest="origin", type=Path, help="an archive or a folder, instead of a download")
-    parser.add_argument("--data-folder", type=Path)
-    parser.add_argument("--output", type=Path, default=None, help="folder of the feature file (default: book/results)")
+    parser.add_argument("--from", dest="origin", type=path_option, help="an archive or a folder, instead of a download")
+    parser.add_argument("--data-folder", type=path_option)
+    parser.add_argument(
+        "--output", type=path_option, default=None, help="folder of the feature file (default: book/results)"
+    )
     options = parser.parse_args(arguments)
     if options.dataset == "features":
         return prepare_features(data_folder_or_default(options.data_folder), options.output or recorded_folder())
@@ -94,7 +96,7 @@ def prepare_features(data_folder: Path, output: Path) -> int:
 def prepare_imagenet(origin: Path | None, folder: Path) -> None:
     """Links the tree into the data folder where asked, and writes and checks the index of both parts."""
     if origin is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         for part in imagenet.FOLDERS.values():
             if not (origin / part).is_dir():
                 raise FileNotFoundError(f"{origin / part} is missing; --from takes a folder with train/ and val/.")

@@ -99,7 +99,7 @@ def makespan(seconds: Sequence[float], workers: int) -> float:
         >>> makespan([2.0, 3.0, 4.0], workers=2)
         5.0
     """
-    free_at = [0.0] * workers
+    free_at = [0.0] * max(1, min(workers, len(seconds)))
     for duration in sorted(seconds, reverse=True):
         free_at.sort()
         free_at[0] += duration

@@ -13,6 +13,7 @@ A driver is a process that calls `run_grid`; a worker is one of the processes th
 
 import argparse
 import contextlib
+import math
 import random
 import resource
 import shutil
@@ -33,8 +34,9 @@ import psutil
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.grid import run_grid
 from smooth_topk.study.grid.damage import READABLE, REFUSED, cut_off, flip_a_bit, small_disk
-from smooth_topk.study.records.files import write_whole
+from smooth_topk.study.records.files import make_writable_folder, write_whole
 from smooth_topk.study.records.machine import describe_machine
+from smooth_topk.study.records.paths import path_option
 from smooth_topk.study.records.runs import EPOCHS, RUNS, read_epochs, read_runs
 
 FILE = "faults.csv"
@@ -77,8 +79,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10.0, help="how long faults are made (default: 10)")
     parser.add_argument("--seed", type=int, default=0, help="of the faults and their moments (default: 0)")
-    parser.add_argument("--output", type=Path, help="folder for faults.csv")
+    parser.add_argument("--output", type=path_option, help="folder for faults.csv")
     options = parser.parse_args(arguments)
+    if not 0 <= options.minutes < math.inf:
+        parser.error(f"--minutes must be zero or more, got {options.minutes}.")
+    if options.output:
+        try:
+            make_writable_folder(options.output)
+        except OSError as error:
+            parser.error(str(error))
     folder = Path(tempfile.mkdtemp(prefix="abuse-"))
     abuse, started = Abuse(folder, options.seed), time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C: the small disk is taken away

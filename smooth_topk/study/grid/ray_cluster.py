@@ -63,7 +63,7 @@ def connected(address: str | None) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
-    except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
+    except Exception as error:  # Ray raises this very class where its processes do not start in time
         token = os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
         hint = "" if token else " If it was started with a token, copy ~/.ray/auth_token and set RAY_AUTH_MODE=token."
         reason = str(error).strip().partition("\n")[0]

@@ -1,7 +1,8 @@
 """Results of another machine brought home: two folders with runs.csv and epochs.csv in, the runs of both out.
 
 Records come from other hands, so they are held to what must be true of any run: its id is the hash of its
-configuration, its status is one of two words, accuracies lie between 0 and 1, and a finished run has every epoch.
+configuration, its status is one of two words, accuracies lie between 0 and 1, its best epoch is one of its epochs, and
+a finished run has every epoch.
 """
 
 from dataclasses import fields
@@ -56,8 +57,8 @@ def merge_records(source: Path, target: Path) -> tuple[int, int]:
     epochs = read_epochs(source)
     epochs = epochs[epochs["run_id"].isin(set(new["run_id"]))]
     _refuse_impossible_accuracies(epochs, source / EPOCHS)
-    _refuse_missing_epochs(new, epochs, source)
-    append_rows(target / EPOCHS, epochs.to_dict("records"), key=EPOCH_KEY)
+    _refuse_wrong_epochs(new, epochs, source)
+    append_rows(target / EPOCHS, epochs.to_dict("records"), key=EPOCH_KEY, instead=True)
     return append_rows(target / RUNS, new.to_dict("records"), key=RUN_KEY), len(common)
 
 
@@ -75,6 +76,10 @@ def _refuse_untrue_runs(runs: pd.DataFrame, path: Path) -> None:
             )
         if (status := row.get("status")) not in STATUSES:
             raise ValueError(f"{where}: status must be {' or '.join(STATUSES)}, got status={status!r}. {NOTHING}")
+        best, last = row.get("best_epoch"), row["epochs"] - 1
+        if status == "finished" if pd.isna(best) else not 0 <= best <= last:
+            got = "none" if pd.isna(best) else f"best_epoch={best}"
+            raise ValueError(f"{where}: best_epoch must lie between 0 and {last}, got {got}. {NOTHING}")
     _refuse_impossible_accuracies(runs, path)
 
 
@@ -111,11 +116,20 @@ def _refuse_contradictions(
             )
 
 
-def _refuse_missing_epochs(runs: pd.DataFrame, epochs: pd.DataFrame, source: Path) -> None:
-    found = epochs["run_id"].value_counts()
-    for run in runs[runs["status"] == "finished"].itertuples():
-        if (count := found.get(run.run_id, 0)) != run.epochs:
+def _refuse_wrong_epochs(runs: pd.DataFrame, epochs: pd.DataFrame, source: Path) -> None:
+    """A finished run has all its epochs, one that diverged has those before; there are no others."""
+    recorded = {run_id: sorted(part) for run_id, part in epochs.groupby("run_id")["epoch"]}
+    for run in runs.itertuples():
+        found = recorded.get(run.run_id, [])
+        for epoch in found:
+            if not 0 <= epoch < run.epochs:
+                raise ValueError(
+                    f"{source / EPOCHS}, run_id {run.run_id}: epoch must lie between 0 and {run.epochs - 1}, got "
+                    f"epoch={epoch}. {NOTHING}"
+                )
+        count = run.epochs if run.status == "finished" else max(found, default=-1) + 1
+        if found != list(range(count)):
             raise ValueError(
-                f"{source / EPOCHS} has {count} of the {run.epochs} epochs of run {run.run_id}: copy "
+                f"{source / EPOCHS} has {len(found)} of the {count} epochs of run {run.run_id}: copy "
                 f"{EPOCHS} together with {RUNS}. {NOTHING}"
             )

@@ -14,6 +14,7 @@ the third absolute. What a single run needs travels beside them: its RunConfig a
 line per run on the standard input of a local worker, or as the arguments of a Ray task.
 """
 
+import argparse
 import os
 from pathlib import Path
 
@@ -64,7 +65,8 @@ def executor_setting() -> str:
 
 def check_executor(executor: str) -> str:
     """Returns the executor; raises ValueError where it is not local, ray or ray:ADDRESS."""
-    if executor.partition(":")[0] not in EXECUTORS:
+    kind, colon, address = executor.partition(":")
+    if kind not in EXECUTORS or (colon and not (kind == "ray" and address)):
         raise ValueError(f"executor must be 'local', 'ray' or 'ray:ADDRESS', got executor={executor!r}.")
     return executor
 
@@ -75,6 +77,13 @@ def workers_setting() -> int | None:
     if text and not (text.isdecimal() and int(text) > 0):
         raise ValueError(f"SMOOTH_TOPK_WORKERS must be a whole number of at least 1, got {text!r}.")
     return int(text) if text else None
+
+
+def path_option(text: str) -> Path:
+    """Returns a path of a command line; an empty one, as of a variable that is not set, is refused by argparse."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"a path must not be empty, got {text!r}")
+    return Path(text)
 
 
 def absolute(path: str | Path) -> Path:

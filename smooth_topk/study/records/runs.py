@@ -6,9 +6,9 @@ that a resumed run never appears twice. A column that the file does not have yet
 rows; a column that a row does not have is blank in that row.
 
 People open these files in editors, and merge them. What can be read without doubt is read: a byte order mark, line ends
-of Windows, blank lines, a last row without its line end, a row that stands there twice. Everything else is refused with
-the file, the line, the column and what to do about it, and nothing is written. Only a last line that was cut off in the
-middle, which a crash of the machine can leave, is left out with a warning.
+of Windows, blank lines, spaces around a value, a last row without its line end, a row that stands there twice.
+Everything else is refused with the file, the line, the column and what to do about it, and nothing is written. Only a
+last line that was cut off in the middle, which a crash of the machine can leave, is left out with a warning.
 
 Accuracies are shares between 0 and 1. Times are in seconds of computing, without the time between a kill and a restart.
 """
@@ -34,6 +34,7 @@ RUNS, EPOCHS = "runs.csv", "epochs.csv"
 RUN_KEY, EPOCH_KEY = ("run_id",), ("run_id", "epoch")
 LAST_COLUMN = "date"  # of runs.csv: always 25 characters, so that a row that was cut off can be told from a whole one
 STATUSES = ("finished", "diverged")  # of a run that is recorded; one that failed is not
+LONGEST_SHOWN = 60  # characters of a value in a message
 RESTORE = "Mend it in a text editor, or take the file from a backup or from version control."
 # The types of the columns that are not fields of RunConfig. A column named in neither place is read as text.
 RESULT_TYPES = {
@@ -51,7 +52,7 @@ RESULT_TYPES = {
 TYPES: dict[str, Any] = {field.name: field.type for field in fields(RunConfig)} | RESULT_TYPES
 DTYPES: dict[Any, str] = {int: "Int64", float: "float64", float | None: "float64", bool: "boolean"}
 IN_WORDS: dict[Any, str] = {
-    int: "an integer",
+    int: "an integer of at most 64 bits",
     float: "a number",
     float | None: "a number",
     bool: "true or false",
@@ -66,14 +67,19 @@ def append_run(folder: Path, row: dict, epoch_rows: Sequence[dict] = ()) -> dict
         The recorded row as `find_run` gives it: the one of before where the run had been recorded already.
     """
     path = Path(folder) / RUNS
-    append_rows(Path(folder) / EPOCHS, epoch_rows, key=EPOCH_KEY)
+    known = any(known["run_id"] == row["run_id"] for known in _read(path, RUN_KEY).rows)
+    append_rows(Path(folder) / EPOCHS, epoch_rows, key=EPOCH_KEY, instead=not known)
     table, _ = _add(path, [row], RUN_KEY)
     return _record(next(known for known in table.rows if known["run_id"] == row["run_id"]), path)
 
 
-def append_rows(path: Path, rows: Sequence[dict], *, key: Sequence[str]) -> int:
-    """Adds the rows whose `key` columns are not in the file yet, all of them or none; returns how many were new."""
-    return _add(Path(path), rows, key)[1]
+def append_rows(path: Path, rows: Sequence[dict], *, key: Sequence[str], instead: bool = False) -> int:
+    """Adds the rows whose `key` columns are not in the file yet, all of them or none; returns how many were new.
+
+    With `instead`, they replace every row with the same first key column: what is left in epochs.csv of a run that was
+    deleted from runs.csv belongs to another training.
+    """
+    return _add(Path(path), rows, key, instead)[1]
 
 
 def read_runs(folder: Path) -> pd.DataFrame:
@@ -113,11 +119,11 @@ class _Table:
     path: Path
     columns: list[str]
     rows: list[dict[str, str]]
-    lines: list[int]  # the line of the file in which each row ends
+    lines: list[int]  # the line of the file in which each row stands
     in_doubt: dict[str, str] | None = None
 
 
-def _add(path: Path, rows: Sequence[dict], key: Sequence[str]) -> tuple[_Table, int]:
+def _add(path: Path, rows: Sequence[dict], key: Sequence[str], instead: bool = False) -> tuple[_Table, int]:
     """Adds rows with a new key to the file; returns the file as it then is, and how many rows were new."""
     rows = [{name: _to_text(value) for name, value in row.items()} for row in rows]
     make_folder(path.parent)
@@ -126,6 +132,9 @@ def _add(path: Path, rows: Sequence[dict], key: Sequence[str]) -> tuple[_Table, 
         table = _read(path, key)
         if table.in_doubt and any(_key(row, key) == _key(table.in_doubt, key) for row in rows):
             table.rows.remove(table.in_doubt)  # the same row comes again, and this time it is whole for certain
+        if instead:
+            replaced = {row[key[0]] for row in rows}
+            table.rows = [row for row in table.rows if row[key[0]] not in replaced]
         recorded = {_key(row, key) for row in table.rows}
         new_rows = [row for row in rows if _key(row, key) not in recorded]
         if new_rows:
@@ -146,8 +155,8 @@ def _read(path: Path, key: Sequence[str]) -> _Table:
     _refuse_other_line_ends(content, path)
     # A byte that is no UTF-8 becomes a lone surrogate, which `_value` finds in its column.
     text = content.decode("utf-8", "surrogateescape").lstrip("\ufeff")  # some programs write a second byte order mark
-    reader = csv.reader(io.StringIO(text, newline=""))
-    numbered = [(reader.line_num, line) for line in reader if line]
+    lines = enumerate(text.split("\n"), start=1)
+    numbered = [(number, _fields(line, number, path)) for number, line in lines if line.strip()]
     whole = content.endswith(b"\n")
     if numbered and not whole and (len(numbered) == 1 or not _is_whole(numbered[-1][1], numbered[0][1])):
         warnings.warn(
@@ -170,6 +179,15 @@ def _read(path: Path, key: Sequence[str]) -> _Table:
     _merge_duplicates(table, key)
     table.in_doubt = None if whole or not table.rows else table.rows[-1]
     return table
+
+
+def _fields(line: str, number: int, path: Path) -> list[str]:
+    """The fields of one line, without the spaces around them. A row is one line, so an open quote ends with it."""
+    try:
+        reader = csv.reader([line], skipinitialspace=True)
+        return [field.strip() for field in next(reader)]
+    except csv.Error as error:
+        raise ValueError(f"Line {number} of {path} is not CSV: {error}. {RESTORE}") from None
 
 
 def _refuse_other_encodings(content: bytes, path: Path) -> None:
@@ -199,6 +217,8 @@ def _check_header(columns: list[str], key: Sequence[str], path: Path) -> None:
         other = next((name for mark, name in ((";", "semicolons"), ("\t", "tabs")) if mark in text), None)
         cause = f"it seems to be separated by {other}: save it with commas" if other else "a column is missing"
         raise ValueError(f"Line 1 of {path} names no column {', '.join(missing)}; {cause}. {RESTORE}")
+    if "" in columns:
+        raise ValueError(f"Line 1 of {path} has a column without a name, column {columns.index('') + 1}. {RESTORE}")
     if twice := sorted({name for name in columns if columns.count(name) > 1}):
         raise ValueError(f"Line 1 of {path} names the column {', '.join(twice)} more than once. {RESTORE}")
 
@@ -279,9 +299,10 @@ def _record(row: dict[str, str], path: Path) -> dict:
 def _checked(text: str, kind: Any, where: str) -> Any:
     try:
         return _value(text, kind)
-    except ValueError:
+    except (ValueError, RecursionError):  # the second from thousands of brackets
         wanted = IN_WORDS.get(kind, "JSON")
-        raise ValueError(f"{where}: {text!r} is not {wanted}. {RESTORE}") from None
+        shown = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+        raise ValueError(f"{where}: {shown!r} is not {wanted}. {RESTORE}") from None
 
 
 def _value(text: str, kind: Any) -> Any:
@@ -295,8 +316,10 @@ def _value(text: str, kind: Any) -> Any:
     expected: Any = {int: int, float: (int, float), float | None: (int, float), bool: bool}.get(kind, object)
     if not isinstance(value, expected) or (isinstance(value, bool) and kind in (int, float, float | None)):
         raise ValueError(text)
+    if kind is int and not -(2**63) <= value < 2**63:  # pandas has no room for it
+        raise ValueError(text)
     if kind in (float, float | None):
-        return float(value)
+        return float(text)  # not of the value: an integer of 400 digits would be too large for it
     return tuple(value) if isinstance(value, list) else value
 
 

@@ -53,7 +53,10 @@ def test_a_quick_benchmark_skips_what_no_longer_fits_into_its_minute(tmp_path, s
     assert "loss is skipped, it does not fit into the minute: --quick --only loss" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [["--only", "nonsense"], ["--device", "cuda"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--only", "nonsense"], ["--device", "cuda"], ["--device", "gpu"], ["--device", "meta"], ["--device", ""]],
+)
 def test_what_cannot_run_is_refused_before_anything_starts(arguments, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit) as stop:
@@ -61,6 +64,24 @@ def test_what_cannot_run_is_refused_before_anything_starts(arguments, tmp_path, 
     assert stop.value.code == 2
     assert arguments[-1] in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("output", ["file", "dangling", "/proc/nowhere"])
+def test_an_output_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch, capsys, output):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to("nowhere")
+    assert benchmark.main(["--quick", "--output", output]) == 2
+    assert capsys.readouterr().err.startswith(f"!! Could not write {output}: ")
+
+
+def test_recorded_scores_that_cannot_be_read_are_one_sentence(tmp_path, seconds_only, monkeypatch, capsys):
+    def damaged():
+        raise ValueError("scores.npz cannot be read as recorded scores")
+
+    monkeypatch.setattr(benchmark, "read_scores", damaged)
+    assert benchmark.main(["--quick", "--output", str(tmp_path), "--only", "stability"]) == 1
+    assert "\n!! scores.npz cannot be read" in capsys.readouterr().err
 
 
 def test_a_quick_benchmark_never_writes_to_the_recorded_results(monkeypatch, tmp_path):

@@ -288,6 +288,26 @@ def test_a_folder_without_executed_notebooks_is_refused_and_nothing_is_written(t
     assert not (tmp_path / "html").exists()
 
 
+@pytest.mark.parametrize("content", [b"", b"{", b'{"cells": 3}', b"\xff\xfe"])
+def test_a_damaged_notebook_is_refused_by_name_and_the_old_book_stays(tmp_path, capsys, content):
+    (tmp_path / "00_start_here.ipynb").write_bytes(content)
+    (tmp_path / "html").mkdir()
+    assert build.main(["--notebooks", str(tmp_path), "--output", str(tmp_path / "html")]) == 2
+    assert f"!! {tmp_path}/00_start_here.ipynb cannot be read as a notebook" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["00_start_here.ipynb", "html"]
+
+
+@pytest.mark.parametrize(
+    ("output", "sentence"),
+    [("file", "file is not a folder"), ("file/html", "Could not write"), ("/proc/nowhere/html", "Could not write")],
+)
+def test_a_place_where_no_book_can_be_is_refused(tmp_path, capsys, output, sentence):
+    nbformat.write(v4.new_notebook(), tmp_path / "00_start_here.ipynb")
+    (tmp_path / "file").touch()
+    assert build.main(["--notebooks", str(tmp_path), "--output", str(tmp_path / output)]) == 2
+    assert sentence in capsys.readouterr().err
+
+
 def test_a_book_that_cannot_be_built_leaves_the_old_one_in_its_place(tmp_path, monkeypatch, capsys):
     notebook = v4.new_notebook(cells=[v4.new_markdown_cell("# Title")])
     nbformat.write(notebook, tmp_path / "00_start_here.ipynb")

@@ -66,6 +66,23 @@ def test_the_check_finds_a_missing_and_an_orphaned_twin(folder):
     assert pairing.differences(folder) == ["01_first.ipynb has no 01_first.py.", "02_second.ipynb is missing."]
 
 
+def test_a_twin_that_is_no_notebook_differs_and_is_written_anew(folder):
+    (folder / "01_first.ipynb").write_text("{")
+    assert pairing.main(["--check", "--folder", str(folder)]) == 1
+    assert pairing.main(["--folder", str(folder)]) == 0
+    assert pairing.main(["--check", "--folder", str(folder)]) == 0
+
+
+@pytest.mark.parametrize("check", [[], ["--check"]])
+def test_a_folder_without_chapters_or_with_one_that_is_no_text_is_refused(tmp_path, capsys, check):
+    assert pairing.main([*check, "--folder", str(tmp_path / "nowhere")]) == 2
+    assert "nowhere holds no chapter" in capsys.readouterr().err
+    (tmp_path / "01_first.py").write_bytes(b"\xff\xfe")
+    (tmp_path / "01_first.ipynb").touch()
+    assert pairing.main([*check, "--folder", str(tmp_path)]) == 2
+    assert "01_first.py is not text in UTF-8" in capsys.readouterr().err
+
+
 @pytest.fixture
 def save_in_jupyterlab():
     """Jupyter's own way of saving a paired notebook; importing it takes seconds, so only this test does."""

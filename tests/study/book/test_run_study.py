@@ -18,7 +18,7 @@ import nbformat
 import psutil
 import pytest
 
-from smooth_topk.study.book import chapter_queue, dry_run, plan, run_study
+from smooth_topk.study.book import build, chapter_queue, dry_run, plan, run_study
 from smooth_topk.study.experiments import profiles
 from smooth_topk.study.experiments.expected_cost import expected_seconds
 from smooth_topk.study.experiments.registry import EXPERIMENTS, table_1_noise, table_2_small_data
@@ -83,6 +83,11 @@ def test_an_ambiguous_beginning_is_refused(project):
     write_chapter(project, "01_first")
     write_chapter(project, "02_second")
     assert "could be 01_first, 02_second" in refusal(names=["0"])
+
+
+def test_a_chapter_that_is_named_twice_runs_once(project):
+    write_chapter(project, "01_first")
+    assert [task.name for task in plan.make_plan("quick", ["01", "01_first"])] == ["01_first"]
 
 
 def test_an_unknown_parameter_is_refused_with_those_there_are(project):
@@ -287,7 +292,10 @@ def test_the_cluster_reaches_the_notebooks_and_one_thread_is_the_default(project
     assert found["OMP_NUM_THREADS"] == "1"
 
 
-@pytest.mark.parametrize("wrong", [["--cluster", "slurm"], ["--workers", "0"]])
+EMPTY = [["--cluster", ""], ["--runs", ""], ["--merge", ""]]  # as a shell gives a variable that is not set
+
+
+@pytest.mark.parametrize("wrong", [["--cluster", "slurm"], ["--workers", "0"], *EMPTY])
 def test_an_impossible_option_is_refused(wrong, capsys):
     with pytest.raises(SystemExit) as caught:
         run_study.read_options(wrong)
@@ -306,6 +314,8 @@ def test_the_book_waits_until_every_chapter_has_run(project, capsys):
     [
         ("01.profile=paper", "a study has one profile: --profile paper"),
         ("01.seeds=abc", "01_first.seeds is a number or a list of numbers, got 'abc'"),
+        ("01.seeds=[1, 'a']", "01_first.seeds is a number or a list of numbers, got [1, 'a']"),
+        ("01.seeds={}", "01_first.seeds is a number or a list of numbers, got {}"),
         ("01.seeds=[]", "01_first.seeds must name at least one value, got []"),
         ("01.epochs=-1", "01_first.epochs cannot be -1: epochs must be at least 1"),
         ("01.epochs=0", "01_first.epochs cannot be 0: epochs must be at least 1"),
@@ -329,6 +339,8 @@ def test_unknown_keys_of_a_profile_are_refused(project):
         ("SMOOTH_TOPK_WORKERS", "-1", "SMOOTH_TOPK_WORKERS must be a whole number of at least 1, got '-1'"),
         ("SMOOTH_TOPK_WORKERS", "many", "got 'many'"),
         ("SMOOTH_TOPK_EXECUTOR", "slurm", "executor must be 'local', 'ray' or 'ray:ADDRESS', got executor='slurm'"),
+        ("SMOOTH_TOPK_EXECUTOR", "ray:", "'ray' or 'ray:ADDRESS', got executor='ray:'"),
+        ("SMOOTH_TOPK_EXECUTOR", "local:2", "got executor='local:2'"),
         ("SMOOTH_TOPK_EXECUTOR", "ray:server", "The address of a Ray cluster is HOST:PORT"),
         ("SMOOTH_TOPK_ROOT", "/nowhere", "/nowhere is not the project's folder"),
     ],
@@ -385,7 +397,7 @@ def test_records_of_another_machine_are_merged_by_a_command(project, capsys):
     write_chapter(project, "01_first")
     write_profile("laptop", {})
     run = RunConfig(epochs=1)
-    row = {"run_id": run.run_id, **run.to_dict(), "status": "finished", "test_top5": 0.5}
+    row = {"run_id": run.run_id, **run.to_dict(), "status": "finished", "best_epoch": 0, "test_top5": 0.5}
     append_run(project / "server", row, [{"run_id": run.run_id, "epoch": 0}])
     command = ["--merge", str(project / "server"), "--profile", "laptop"]
     assert run_study.main(command) == 0
@@ -402,7 +414,7 @@ def test_records_of_another_machine_are_merged_by_a_command(project, capsys):
 def test_merging_together_with_an_option_that_writes_nothing_is_refused(project, capsys, option):
     write_chapter(project, "01_first")
     run = RunConfig(epochs=1)
-    row = {"run_id": run.run_id, **run.to_dict(), "status": "finished"}
+    row = {"run_id": run.run_id, **run.to_dict(), "status": "finished", "best_epoch": 0}
     append_run(project / "server", row, [{"run_id": run.run_id, "epoch": 0}])
     before = sorted(project.rglob("*"))
     assert run_study.main(["--merge", str(project / "server"), option]) == 2
@@ -486,19 +498,26 @@ def test_a_folder_that_cannot_be_written_to_is_one_sentence(project, pretended, 
 
 @pytest.mark.parametrize(
     ("folder", "sentence"),
-    [("/dev/null", "!! /dev/null is not a folder: "), ("/proc/nowhere", "!! Could not write /proc/nowhere/smoke")],
+    [
+        ("/dev/null", "!! /dev/null is not a folder: "),
+        ("/proc/nowhere", "!! Could not write /proc/nowhere/smoke"),
+        ("dangling", "!! {project}/dangling is not a folder: "),
+        ("x" * 300, "!! {project}/" + "x" * 300 + "/smoke: File name too long."),
+    ],
+    ids=["a file", "read-only", "a link to nothing", "a long name"],
 )
 @pytest.mark.parametrize("command", [[], ["--trainings", "one_night"], ["--merge", "server"]], ids=" ".join)
 def test_runs_that_can_go_nowhere_are_refused(project, pretended, capsys, monkeypatch, command, folder, sentence):
     write_chapter(project, "01_first")
     run = RunConfig(epochs=1)
-    row = {"run_id": run.run_id, **run.to_dict(), "status": "finished"}
+    row = {"run_id": run.run_id, **run.to_dict(), "status": "finished", "best_epoch": 0}
     append_run(project / "server", row, [{"run_id": run.run_id, "epoch": 0}])
     monkeypatch.chdir(project)
+    (project / "dangling").symlink_to("nowhere")
     monkeypatch.setenv("SMOOTH_TOPK_RUNS", "")  # --runs sets it; this takes it back
     assert run_study.main(["--profile", "smoke", "--runs", folder, *command]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(sentence)
+    assert error.startswith(sentence.format(project=project))
     assert error.count("\n") == 1
     assert not pretended.ran
 
@@ -528,6 +547,27 @@ def test_a_signal_stops_the_study_with_a_sentence_and_its_code(project, pretende
     assert signal.getsignal(number) is before
 
 
+def test_sigterm_while_the_book_is_built_ends_sphinx_and_leaves_the_old_book(project, pretended, monkeypatch):
+    write_chapter(project, "01_first")
+    old = project / "book" / "_build" / "html" / "index.html"
+    old.parent.mkdir(parents=True)
+    old.write_text("the old book")
+    (project / "sphinx").mkdir()
+    (project / "sphinx" / "__init__.py").touch()
+    (project / "sphinx" / "__main__.py").write_text(
+        "import os, pathlib, signal, time\n"
+        f"pathlib.Path({str(project)!r}, 'pid').write_text(str(os.getpid()))\n"
+        f"os.kill(os.getppid(), signal.SIGTERM)\ntime.sleep({PATIENCE})\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(project))
+    monkeypatch.setattr(build, "stage", lambda notebooks, source, book: source.mkdir())
+    monkeypatch.setattr(build, "OUTPUT", old.parent)
+    assert run_study.main([]) == 143
+    assert not alive(int((project / "pid").read_text()))
+    assert old.read_text() == "the old book"
+    assert list((project / "book" / "_build").iterdir()) == [old.parent]
+
+
 def test_ctrl_c_during_the_imports_is_one_sentence(tmp_path):
     for folder in ("scripts", "smooth_topk/study/book"):
         (tmp_path / folder).mkdir(parents=True)
@@ -553,15 +593,14 @@ def copied_shell_script(folder, run_study_py):
     return folder / "scripts" / "study.sh"
 
 
-@pytest.mark.parametrize(("code", "expected"), [(0, 0), (1, 1), (2, 2), (130, 130), (143, 143)])
-def test_the_shell_script_hands_the_exit_code_on(tmp_path, code, expected):
+@pytest.mark.parametrize("code", [0, 1, 2, 130, 143])
+def test_the_shell_script_hands_the_exit_code_on(tmp_path, code):
     script = copied_shell_script(tmp_path, f"import sys\nprint(sys.argv[1:])\nsys.exit({code})\n")
     environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     command = ["bash", script, "09", "--profile", "smoke"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE)
-    assert done.returncode == expected
+    assert done.returncode == code
     assert "['09', '--profile', 'smoke']" in done.stdout
-    assert ("The study did not finish" in done.stderr) == (code == 1)
 
 
 @pytest.mark.slow
@@ -642,7 +681,12 @@ def test_a_study_that_is_stopped_or_killed_lets_the_cell_write_what_it_has(proje
 
 
 @pytest.mark.slow
-def test_ctrl_c_of_the_shell_script_ends_with_130_and_leaves_no_process(project):
+@pytest.mark.parametrize(
+    ("number", "send", "code"),
+    [(signal.SIGINT, os.killpg, 130), (signal.SIGTERM, os.kill, 143)],
+    ids=["Ctrl-C in a terminal", "SIGTERM to the shell alone"],
+)
+def test_a_signal_to_the_shell_script_ends_with_its_code_and_leaves_no_process(project, number, send, code):
     write_chapter(project, "01_long", code=f"import time\nopen('begun', 'w').close()\ntime.sleep({PATIENCE})")
     script = copied_shell_script(project, f"import runpy\nrunpy.run_path({str(PROJECT / 'scripts/run_study.py')!r}, "
                                           "run_name='__main__')\n")  # fmt: skip
@@ -651,12 +695,12 @@ def test_ctrl_c_of_the_shell_script_ends_with_130_and_leaves_no_process(project)
     study = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
     wait_until(lambda: any(project.rglob("begun")))
     started = psutil.Process(study.pid).children(recursive=True)
-    os.killpg(study.pid, signal.SIGINT)  # as a terminal does
+    send(study.pid, number)
     errors = study.communicate(timeout=PATIENCE)[1]
-    assert study.returncode == 130
-    assert errors.count("!! Stopped by SIGINT; the same command goes on with what is missing.") == 1
+    assert study.returncode == code
+    assert errors.count(f"!! Stopped by {number.name}; the same command goes on with what is missing.") == 1
     assert "Traceback" not in errors
-    assert len(started) >= 3, "the runner, the chapter and its kernel"
+    assert len(started) >= 2, "the chapter and its kernel"
     assert not psutil.wait_procs(started, timeout=PATIENCE)[1]
 
 

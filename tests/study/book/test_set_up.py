@@ -12,7 +12,7 @@ PROJECT = Path(__file__).parents[3]
 # Stands in for Python: notes what it is asked to do, and makes a .venv that holds nothing but itself.
 PYTHON = """#!/bin/bash
 echo "$@" >> "$LOG"
-if [ "$1 $2" = "-m venv" ]; then mkdir -p "$3/bin" && cp "$0" "$3/bin/python"; fi
+if [ "$1 $2" = "-m venv" ]; then sleep "${SECONDS_TO_MAKE:-0}"; mkdir -p "$3/bin" && cp "$0" "$3/bin/python"; fi
 if [ "$1" = "-c" ]; then
     if [[ "$2" == *cuda* ]]; then exit "$WITHOUT_GPU"; fi
     echo "some version"
@@ -55,6 +55,20 @@ def test_a_gpu_that_torch_cannot_use_is_said(tmp_path, without, warned):
     path = f"{commands}{os.pathsep}{os.environ['PATH']}"
     printed, _ = set_up(tmp_path / "project", PATH=path, WITHOUT_GPU=without)
     assert ("the installed torch cannot use it" in printed) == warned
+
+
+def test_two_scripts_at_once_make_one_environment(tmp_path):
+    set_up(tmp_path)
+    (tmp_path / "log").unlink()
+    shutil.rmtree(tmp_path / ".venv")
+    variables = {"PYTHON": str(tmp_path / "python"), "LOG": str(tmp_path / "log"), "SECONDS_TO_MAKE": "3"}
+    command, environment = ["bash", "scripts/setup.sh"], os.environ | variables
+    both = [subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) for _ in "ab"]
+    printed = [process.communicate(timeout=60)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert sum("Making .venv" in text for text in printed) == 1
+    assert sum("Waiting for another process that is making .venv" in text for text in printed) == 1
+    assert (tmp_path / "log").read_text().count("-m venv") == 1
 
 
 def test_the_dockerfile_sets_up_and_runs_what_the_readme_says():

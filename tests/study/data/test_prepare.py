@@ -127,6 +127,15 @@ def test_an_origin_that_is_missing_or_incomplete_is_named(script, tmp_path, caps
     assert "train_images.npy is missing" in capsys.readouterr().err
 
 
+def test_an_empty_path_is_refused_and_one_with_a_space_can_be_copied_from_the_message(script, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        script.main(["cifar100", "--from", ""])
+    assert stop.value.code == 2
+    assert "--from: a path must not be empty, got ''" in capsys.readouterr().err
+    assert script.main(["features", "--data-folder", str(tmp_path / "my data")]) == 1
+    assert f"--data-folder '{tmp_path}/my data'" in capsys.readouterr().err
+
+
 def make_tree(folder, per_class):
     for part, count in {"train": per_class, "val": 2}.items():
         for name in ("n01440764", "n02085620"):

@@ -144,6 +144,23 @@ def test_who_stops_the_abuse_finds_nothing_left_behind(tmp_path, monkeypatch, ca
     assert "nothing was recorded" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("--minutes", "nan", "--minutes must be zero or more, got nan"),
+        ("--minutes", "inf", "got inf"),
+        ("--output", "", "a path must not be empty, got ''"),
+        ("--output", "/dev/null/x", "Could not write /dev/null/x"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused_before_the_first_fault(monkeypatch, capsys, option, value, sentence):
+    monkeypatch.setattr(abuse.Abuse, "run", lambda *_: pytest.fail("it began"))
+    with pytest.raises(SystemExit) as stop:
+        abuse.main([option, value])
+    assert stop.value.code == 2
+    assert sentence in capsys.readouterr().err
+
+
 def test_the_table_counts_faults_by_kind_and_the_page_shows_it(tmp_path):
     faults = [
         abuse.Fault("kill", "went on", True),

@@ -5,13 +5,14 @@ import pytest
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.records.merge import merge_records
 from smooth_topk.study.records.paths import recorded_folder
-from smooth_topk.study.records.runs import append_rows, append_run, read_epochs, read_runs
+from smooth_topk.study.records.runs import EPOCH_KEY, append_rows, append_run, read_epochs, read_runs
 
 RUNS = [RunConfig(seed=seed, epochs=2) for seed in range(3)]
 
 
 def record(folder, config, epochs=2, **changes):
     row = {"run_id": config.run_id, **config.to_dict(), "status": "finished", "test_top5": 0.5, "seconds": 10.0}
+    row["best_epoch"] = 1
     row |= {"machine": "a <machine>", "date": "2026-11-16T11:01:57+00:00"} | changes
     append_run(folder, row, [{"run_id": config.run_id, "epoch": e, "train_loss": 1 / (3 + e)} for e in range(epochs)])
 
@@ -64,6 +65,20 @@ def test_a_run_without_all_its_epochs_is_refused(folders, tmp_path):
     assert len(read_runs(home)) == 2
 
 
+def test_a_run_that_was_deleted_here_comes_with_its_own_epochs(folders, tmp_path):
+    home, _ = folders
+    other = tmp_path / "other"
+    append_rows(other / "epochs.csv", [{"run_id": RUNS[0].run_id, "epoch": e, "train_loss": 7.0} for e in range(2)],
+                key=EPOCH_KEY)  # fmt: skip
+    record(other, RUNS[0], epochs=0, test_top5=0.75)
+    lines = (home / "runs.csv").read_text().splitlines(keepends=True)
+    (home / "runs.csv").write_text("".join(line for line in lines if RUNS[0].run_id not in line))
+    assert merge_records(other, home) == (1, 0)
+    epochs = read_epochs(home).set_index("run_id")["train_loss"]
+    assert epochs[RUNS[0].run_id].tolist() == [7.0, 7.0]
+    assert epochs[RUNS[1].run_id].tolist() == [1 / 3, 1 / 4]
+
+
 def test_a_folder_without_records_is_named(folders, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nowhere/runs.csv does not exist: --merge takes a folder"):
         merge_records(tmp_path / "nowhere", folders[0])
@@ -92,6 +107,9 @@ def merged(source, target):
         ({"status": "Finished"}, ["status must be finished or diverged, got status='Finished'"]),
         ({"status": "failed"}, ["got status='failed'"]),
         ({"status": None}, ["got status=None"]),
+        ({"best_epoch": None}, [RUNS[2].run_id, "best_epoch must lie between 0 and 1, got none"]),
+        ({"best_epoch": 2}, ["best_epoch must lie between 0 and 1, got best_epoch=2"]),
+        ({"best_epoch": -1, "status": "diverged"}, ["between 0 and 1, got best_epoch=-1"]),
         ({"status": "finished\0"}, ["Line 2 of", "a NUL byte"]),
     ],
 )
@@ -106,13 +124,29 @@ def test_a_run_that_cannot_be_true_is_refused_with_its_column_and_value(tmp_path
 def test_an_impossible_accuracy_of_an_epoch_is_refused_with_its_epoch(tmp_path):
     record(tmp_path / "server", RUNS[2], epochs=0)
     rows = [{"run_id": RUNS[2].run_id, "epoch": epoch, "train_top1": 0.5 + epoch} for epoch in range(2)]
-    append_rows(tmp_path / "server" / "epochs.csv", rows, key=("run_id", "epoch"))
+    append_rows(tmp_path / "server" / "epochs.csv", rows, key=EPOCH_KEY)
     sentence = merged(tmp_path / "server", tmp_path / "home")
     assert f"epochs.csv, run_id {RUNS[2].run_id}, epoch 1: train_top1 must lie between 0 and 1" in sentence
 
 
+@pytest.mark.parametrize("status", ["finished", "diverged"])
+@pytest.mark.parametrize("wrong", [2, -1])
+def test_an_epoch_that_the_run_cannot_have_is_refused(tmp_path, status, wrong):
+    record(tmp_path / "server", RUNS[2], epochs=1, status=status)
+    append_rows(tmp_path / "server" / "epochs.csv", [{"run_id": RUNS[2].run_id, "epoch": wrong}], key=EPOCH_KEY)
+    sentence = merged(tmp_path / "server", tmp_path / "home")
+    assert f"epochs.csv, run_id {RUNS[2].run_id}: epoch must lie between 0 and 1, got epoch={wrong}." in sentence
+
+
+def test_a_diverged_run_without_one_of_its_first_epochs_is_refused(tmp_path):
+    record(tmp_path / "server", RUNS[2], epochs=0, status="diverged", best_epoch=None)
+    append_rows(tmp_path / "server" / "epochs.csv", [{"run_id": RUNS[2].run_id, "epoch": 1}], key=EPOCH_KEY)
+    assert "has 1 of the 2 epochs of run" in merged(tmp_path / "server", tmp_path / "home")
+
+
 def test_blank_accuracies_are_merged(tmp_path):
-    record(tmp_path / "server", RUNS[0], epochs=1, status="diverged", test_top5=None, validation_top5=float("nan"))
+    blank = {"test_top5": None, "validation_top5": float("nan"), "best_epoch": None}
+    record(tmp_path / "server", RUNS[0], epochs=1, status="diverged", **blank)
     record(tmp_path / "server", RUNS[1], test_top10=None)
     assert merge_records(tmp_path / "server", tmp_path / "home") == (2, 0)
 

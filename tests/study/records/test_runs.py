@@ -163,7 +163,7 @@ def edited(folder, change):
         lambda content: content.replace(b"\n", b"\r\n"),
         lambda content: content[:-1],
         lambda content: content.replace(b"\n", b"\r\n")[:-2],
-        lambda content: content + b"\n\n",
+        lambda content: content + b"\n \t\n",
     ],
     ids=["byte order mark", "two of them", "line ends of Windows", "no last line end", "both", "blank lines"],
 )
@@ -173,6 +173,15 @@ def test_what_an_editor_changes_without_doubt_is_read_and_the_next_append_keeps_
     append_run(tmp_path, run_row(2))
     assert read_runs(tmp_path)["seed"].tolist() == [0, 1, 2]
     assert path.read_bytes().startswith(before)
+
+
+def test_spaces_and_tabs_around_names_and_values_do_not_count(tmp_path):
+    append_run(tmp_path / "clean", run_row(0))
+    append_run(tmp_path / "clean", run_row(1))
+    edited(tmp_path, lambda content: content.replace(b",", b"\t , "))
+    assert read_runs(tmp_path).equals(read_runs(tmp_path / "clean"))
+    append_run(tmp_path, run_row(0))
+    assert len(read_runs(tmp_path)) == 2
 
 
 def without_first_column(content):
@@ -187,10 +196,24 @@ def without_first_column(content):
         (lambda content: content.replace(b"\n", b"\r"), "Line 1 of .*ends in a carriage return alone"),
         (without_first_column, "Line 1 of .*names no column run_id; a column is missing"),
         (lambda content: content.replace(b"run_id,dataset", b"run_id,run_id"), "column run_id more than once"),
+        (lambda content: content.replace(b",batch_size,", b",,"), "Line 1 of .*has a column without a name, column 1"),
+        (lambda content: content.replace(b"synthetic", b'"synthetic', 1), "Line 2 of .*has 13 fields, its header has"),
+        (lambda content: content.replace(b"synthetic", b"x" * 200_000, 1), "Line 2 of .*is not CSV: field larger than"),
         (lambda content: content + b"a,b\n", "Line 4 of .*has 2 fields, its header has"),
         (lambda content: content + b"," * content.split(b"\n")[0].count(b",") + b"\n", "Line 4 .*blank run_id"),
     ],
-    ids=["semicolons", "tabs", "carriage returns", "missing column", "two run_id", "short row", "blank row"],
+    ids=[
+        "semicolons",
+        "tabs",
+        "carriage returns",
+        "missing column",
+        "two run_id",
+        "no name",
+        "open quote",
+        "huge",
+        "short row",
+        "blank row",
+    ],
 )
 def test_what_cannot_be_read_without_doubt_is_refused_with_the_line_and_left_alone(tmp_path, change, sentence):
     path, _ = edited(tmp_path, change)
@@ -210,6 +233,13 @@ def test_what_cannot_be_read_without_doubt_is_refused_with_the_line_and_left_alo
         (b",64,", b",true,", r"Line 2 of .*runs.csv, column batch_size: 'true' is not an integer"),
         (b",true,", b",TRUE,", r"Line 2 of .*runs.csv, column nesterov: 'TRUE' is not true or false"),
         (b"0.30000000000000004", b"30 %", r"Line 2 of .*runs.csv, column test_top5: '30 %' is not a number"),
+        (
+            b",64,",
+            b"," + b"9" * 19 + b",",
+            r"Line 2 of .*column batch_size: '9{19}' is not an integer of at most 64 bits",
+        ),
+        (b",64,", b",-" + b"9" * 99 + b",", r"Line 2 of .*column batch_size: '-9{59}...' is not an integer of at most"),
+        (b'"[3, 5]"', b"[" * 50_000, r"Line 2 of .*column milestones: '\[{60}...' is not JSON"),
         (b'"[3, 5]"', b'"[3, 5"', r"Line 2 of .*runs.csv, column milestones: '\[3, 5' is not JSON"),
         (b",steps,", b",st\xe9ps,", r"Line 2 of .*runs.csv, column schedule: .* is not text in UTF-8"),
     ],
