@@ -102,7 +102,9 @@ class PivotLoss(torch.autograd.Function):
         scores, labels, row_weights, *saved = ctx.saved_tensors
         state = tuple(saved if torch.compiler.is_compiling() else ctx.state)
         reduction, k, tau, margin, backend = ctx.settings
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # this derivative may be differentiated
+        # This derivative may be differentiated in turn, or a mode that the forward pass did not see records or fakes it.
+        composed = torch.is_grad_enabled() or not backend.supports(scores, k)
+        if composed and not torch.compiler.is_compiling():
             gradient = differentiable_gradient(scores, labels, row_weights, grad, reduction, k, tau, margin)
             return gradient, *[None] * 7
         grad_loss = row_derivatives(grad, row_weights, reduction, len(scores))
