@@ -43,12 +43,14 @@ def real_number(name: str, value: Any) -> float:
     if isinstance(value, int) and not -sys.float_info.max <= value <= sys.float_info.max:
         raise ValueError(f"{name} must be within the range of float64, got an integer of {value.bit_length()} bits.")
     if isinstance(value, int):
-        return value
+        return float(value)
     if isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex():
         if value.requires_grad:
             raise ValueError(f"{name} must not require a gradient, got {value!r}.")
         return float(value)
-    if isinstance(value, Real) or (getattr(value, "shape", None) == () and not isinstance(value, Tensor)):  # of numpy
+    if getattr(value, "shape", None) == () and not isinstance(value, Tensor):  # of numpy
+        value = value.item()
+    if isinstance(value, Real):
         return float(value)
     raise TypeError(f"{name} must be a number, got {value!r}.")
 
@@ -63,7 +65,7 @@ def positive_number(name: str, value: Any) -> float:
 
 def check_choice(name: str, value: object, choices: Collection[str]) -> None:
     """Refuses what is not among the choices."""
-    if value not in choices:
+    if value not in tuple(choices):  # what cannot be hashed is no choice either
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
 
@@ -114,7 +116,7 @@ def holds_numbers(tensor: Tensor) -> bool:
 
     Under a dispatch mode (make_fx, FakeTensorMode) every operation may be recorded or faked, so the answer is no.
     """
-    if torch.compiler.is_compiling() or type(tensor) not in (Tensor, torch.nn.Parameter):
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or type(tensor) not in (Tensor, torch.nn.Parameter):
         return False
     return torch._C._len_torch_dispatch_stack() == 0
 

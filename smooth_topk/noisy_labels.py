@@ -47,7 +47,7 @@ def corrupt_within_superclass(labels, noise_level: float, *, groups, seed: int):
 
     Explained in notebooks/09_noisy_labels_study.
     """
-    if not 0 <= noise_level <= 1:
+    if not 0 <= real_number("noise_level", noise_level) <= 1:
         raise ValueError(f"noise_level must be between 0 and 1, got {noise_level!r}.")
     clean, table = _integers(labels, "labels"), _integers(groups, "groups")
     if len(clean) and not 0 <= clean.min() <= clean.max() < len(table):

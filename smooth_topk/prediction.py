@@ -13,6 +13,7 @@ from .arguments import (
     check_label_range,
     positive_number,
     size_of_prediction,
+    whole_number,
     widened,
 )
 from .pivot.margins import exponent_scale
@@ -88,6 +89,7 @@ def topk_probabilities(
     """
     k = _checked_k(scores, k)
     scale = 1.0 if tau is None else exponent_scale(k, positive_number("tau", tau))
+    crops = None if crops is None else whole_number("crops", crops)
     if crops is not None and not -scores.ndim <= crops < scores.ndim:
         raise ValueError(f"crops must be a dimension of the scores, got crops={crops} for shape {tuple(scores.shape)}.")
     if crops is not None and crops % scores.ndim == scores.ndim - 1:
@@ -114,4 +116,6 @@ def _check_labels(scores: Tensor, labels: Tensor) -> None:
             "scores must be (N, C) with labels (N,), or (C,) with a scalar label, "
             f"got shapes {tuple(scores.shape)} and {tuple(labels.shape)}."
         )
-    check_label_range(labels, scores.shape[-1])
+    if labels.device != scores.device:
+        raise RuntimeError(f"labels must be on the device of the scores, {scores.device}, got {labels.device}.")
+    check_label_range(labels.long(), scores.shape[-1])

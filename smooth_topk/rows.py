@@ -27,6 +27,11 @@ def as_rows(scores: Tensor, labels: Tensor, weight: Tensor | None, k: int) -> Ro
     size_of_prediction(k, classes, spare=1)
     soft = isinstance(labels, Tensor) and labels.is_floating_point() and labels.shape == scores.shape
     if not soft:
+        if isinstance(labels, Tensor) and labels.is_floating_point():
+            raise TypeError(
+                "labels must be a tensor of integers, or of probabilities in the shape of the scores, "
+                f"{tuple(scores.shape)}, got {labels.dtype} of shape {tuple(labels.shape)}."
+            )
         check_integers("labels", labels)
         if labels.shape != shape:
             raise ValueError(

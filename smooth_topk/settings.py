@@ -73,7 +73,7 @@ def _temperature(tau: Any) -> float | Tensor:
     """A number; or, where a derivative by it may be asked for, a tensor without dimensions."""
     if not isinstance(tau, Tensor) or tau.numel() != 1:
         return positive_number("tau", tau)
-    if holds_numbers(tau) and not torch._C._functorch.is_functorch_wrapped_tensor(tau):
+    if tau.device.type != "meta" and holds_numbers(tau) and not torch._C._functorch.is_functorch_wrapped_tensor(tau):
         number = positive_number("tau", tau.detach())
         if not tau.requires_grad:
             return number

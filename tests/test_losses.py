@@ -236,6 +236,8 @@ REFUSED = {
     "tau must be a number, got '1'": (TypeError, {"tau": "1"}),
     "tau must be a number, got tensor([1., 2.])": (TypeError, {"tau": torch.tensor([1.0, 2.0])}),
     "tau must be a positive finite number, got tensor(0.)": (ValueError, {"tau": torch.tensor(0.0)}),
+    "tau must be a number, got (1+2j)": (TypeError, {"tau": np.complex128(1 + 2j)}),
+    "tau must be a number, got 'one'": (TypeError, {"tau": np.array("one")}),
     "margin must be a finite number, zero or more, got -0.5": (ValueError, {"margin": -0.5}),
     "margin must be a finite number, zero or more, got inf": (ValueError, {"margin": float("inf")}),
     "margin must be a number, got '1'": (TypeError, {"margin": "1"}),
@@ -258,13 +260,18 @@ REFUSED = {
     ),
     "reduction must be one of 'none', 'mean', 'sum', got 'median'": (ValueError, {"reduction": "median"}),
     "algorithm must be one of 'auto', 'pivot', 'enumeration'": (ValueError, {"algorithm": "quantum"}),
+    "'divide_and_conquer_autograd', got ['auto']": (ValueError, {"algorithm": ["auto"]}),
     "weight must have shape (10,), one per class, got (3,)": (ValueError, {"weight": torch.ones(3)}),
     "weight must be a tensor of float16, bfloat16, float32 or float64, got list": (TypeError, {"weight": [1.0] * 10}),
     "got the label 10": (IndexError, {"labels": torch.tensor([0, 1, 2, 10])}),
     "got the label -1": (IndexError, {"labels": torch.tensor([0, -1, 2, 3])}),
     "got the label 12": (IndexError, {"labels": torch.tensor([0, 3, 2, 12]), "ignore_index": 3}),
     "labels must have shape (4,) for scores of shape (4, 10), got (3,)": (ValueError, {"labels": LABELS[:3]}),
-    "labels must be a tensor of integers, got torch.float32": (TypeError, {"labels": LABELS.float()}),
+    "integers, or of probabilities in the shape of the scores, (4, 10), got torch.float32 of shape (4,)": (
+        TypeError,
+        {"labels": LABELS.float()},
+    ),
+    "in the shape of the scores, (4, 10), got torch.float32 of shape (3, 10)": (TypeError, {"labels": SCORES[:3]}),
     "labels must be a tensor of integers, got torch.complex64": (TypeError, {"labels": LABELS.to(torch.complex64)}),
     "labels must be a tensor of integers, got torch.bool": (TypeError, {"labels": LABELS.bool()}),
     "labels must be a tensor of integers, got list": (TypeError, {"labels": [0, 1, 2, 3]}),
@@ -382,8 +389,11 @@ def test_a_gradient_far_below_one_keeps_its_digits(path):
         torch.testing.assert_close(gradient, exact.float(), rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize("algorithm", ["auto", "pivot"])
-@pytest.mark.parametrize("k", [5, 18])
+@pytest.mark.parametrize(
+    ("algorithm", "k"),
+    [("auto", 5), ("auto", 18), ("pivot", 5), ("pivot", 18)]
+    + [(name, 3) for name in ("enumeration", "summation", "divide_and_conquer", "divide_and_conquer_autograd")],
+)
 def test_an_ignored_row_may_hold_anything(algorithm, k):
     scores = torch.randn(3, 20, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([0, -100, 2])
@@ -407,6 +417,18 @@ def test_numbers_may_be_those_of_numpy_and_of_torch(integer, real):
     assert torch.equal(given, expected)
     hard = hard_topk_loss(scores, labels, k=integer(3), margin=real(0.25))
     assert torch.equal(hard, hard_topk_loss(scores, labels, k=3, margin=0.25))
+
+
+@EVERY_PATH
+@pytest.mark.parametrize("options", [{"tau": 10**20}, {"margin": 10**20}, {"tau": 10**18, "k": 18}])
+def test_integers_may_be_larger_than_those_of_torch(path, options):
+    scores, labels = torch.randn(3, 20, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2])
+    same = {name: float(value) if name != "k" else value for name, value in options.items()}
+    assert torch.equal(path(scores, labels, **options), path(scores, labels, **same))
+    if path is smooth_topk_loss:
+        assert torch.equal(
+            path(scores, labels, label_smoothing=0.1, **options), path(scores, labels, label_smoothing=0.1, **same)
+        )
 
 
 @pytest.mark.parametrize("soft", [False, True])

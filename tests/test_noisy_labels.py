@@ -164,6 +164,8 @@ def test_the_numbers_are_those_of_splitmix64_in_python_integers():
         (lambda: corrupted(1.01), ValueError, "between 0 and 1, got 1.01"),
         (lambda: corrupted(-0.01), ValueError, "between 0 and 1, got -0.01"),
         (lambda: corrupted(float("nan")), ValueError, "got nan"),
+        (lambda: corrupted("0.5"), TypeError, "noise_level must be a number, got '0.5'"),
+        (lambda: corrupted(torch.tensor([0.1, 0.2])), TypeError, "noise_level must be a number, got tensor"),
         (lambda: corrupted(0.5, groups=(0, 0, 1)), ValueError, "got 3 groups for labels from 0 to 99"),
         (lambda: corrupted(0.5, torch.tensor([-1])), ValueError, "from -1 to -1"),
         (lambda: corrupted(0.5, torch.tensor([100])), ValueError, "got 100 groups for labels from 100 to 100"),

@@ -40,6 +40,14 @@ def test_a_label_with_a_nan_score_is_an_error():
     assert topk_error(scores[:1], torch.tensor([0]), k=2) == 0
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.uint16, torch.uint32, torch.uint64])
+def test_labels_of_the_error_may_be_integers_of_any_size(dtype):
+    scores, labels = torch.randn(4, 12), torch.tensor([0, 11, 7, 3])
+    assert topk_error(scores, labels.to(dtype), k=3) == topk_error(scores, labels, k=3)
+    with pytest.raises(IndexError, match=r"in \[0, 12\), got the label 12\."):
+        topk_error(scores, (labels + 1).to(dtype), k=3)
+
+
 def test_the_error_of_k_equal_to_the_number_of_classes_is_zero():
     assert topk_error(random_scores(9, 4), torch.zeros(9, dtype=torch.long), k=4) == 0
 
@@ -134,12 +142,15 @@ SCORES, LABELS = torch.zeros(2, 3), torch.tensor([0, 1])
         (lambda: topk_error(SCORES, torch.tensor([4, -1]), k=1), IndexError, "got the label 4"),
         (lambda: topk_error(SCORES, torch.tensor([0, -1]), k=1), IndexError, "got the label -1"),
         (lambda: topk_error(SCORES, LABELS.float(), k=1), TypeError, "labels must be .* got torch.float32"),
+        (lambda: topk_error(SCORES, LABELS.to("meta"), k=1), RuntimeError, "device of the scores, cpu, got meta"),
         (lambda: topk_error(SCORES.long(), LABELS, k=1), TypeError, "scores must be .* got torch.int64"),
         (lambda: topk_probabilities(SCORES, 4), ValueError, "got k=4 for 3 classes"),
         (lambda: topk_probabilities(SCORES, 2, tau=0.0), ValueError, "tau must be .* got 0.0"),
         (lambda: topk_probabilities(SCORES, 2, tau=float("nan")), ValueError, "got nan"),
         (lambda: topk_probabilities(SCORES, 2, crops=2), ValueError, r"got crops=2 for shape \(2, 3\)"),
         (lambda: topk_probabilities(SCORES, 2, crops=-1), ValueError, "got crops=-1"),
+        (lambda: topk_probabilities(SCORES, 2, crops=0.5), TypeError, "crops must be an integer, got 0.5"),
+        (lambda: topk_probabilities(SCORES, 2, crops="a"), TypeError, "crops must be an integer, got 'a'"),
         (lambda: topk_probabilities(SCORES[None], 2, crops=2), ValueError, "not be the last dimension, .* got crops=2"),
         (lambda: topk_probabilities(torch.tensor(1.0), 1), ValueError, "got a scalar"),
     ],

@@ -161,3 +161,24 @@ def test_a_nan_stays_in_its_row_and_blocks_do_not_matter(monkeypatch):
     monkeypatch.setattr(pivot, "MEMORY", 80)
     for a, b in zip(value_and_gradient(smooth_topk_loss, scores, labels, **options), (value, gradient), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7, equal_nan=True)
+
+
+@pytest.mark.parametrize("shape", [(5, 9), (9,), (2, 9, 3)])
+def test_the_derivative_by_probabilities_that_are_all_zero_is_the_loss_of_each_class(shape):
+    scores = torch.randn(shape, dtype=torch.float64)
+
+    def derivatives(function, **options):
+        nothing = torch.zeros(shape, dtype=torch.float64, requires_grad=True)
+        return torch.autograd.grad(function(scores, nothing, **options), nothing)[0]
+
+    torch.testing.assert_close(derivatives(smooth_topk_loss, **AS_CROSS_ENTROPY), derivatives(F.cross_entropy))
+
+
+def test_a_row_whose_probabilities_are_all_zero_may_hold_a_nan():
+    scores, probabilities = torch.randn(3, 9), torch.rand(3, 9)
+    probabilities[1] = 0.0
+    expected, gradient = value_and_gradient(smooth_topk_loss, scores, probabilities, k=3)
+    scores[1, 4] = torch.nan
+    value, same = value_and_gradient(smooth_topk_loss, scores, probabilities, k=3)
+    assert torch.equal(value, expected)
+    assert torch.equal(same, gradient)

@@ -1,5 +1,6 @@
 """Every transform and kind of tensor that cross-entropy works with: the loss works, and gives the same numbers."""
 
+import io
 from functools import partial
 
 import pytest
@@ -10,8 +11,9 @@ from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_map
+from torch.utils.flop_counter import FlopCounterMode
 
-from smooth_topk import balanced_subset, corrupt_within_superclass, hard_topk_loss, smooth_topk_loss
+from smooth_topk import SmoothTopKLoss, balanced_subset, corrupt_within_superclass, hard_topk_loss, smooth_topk_loss
 
 GENERATOR = torch.Generator().manual_seed(0)
 SCORES = torch.randn(4, 9, dtype=torch.float64, generator=GENERATOR)
@@ -157,6 +159,53 @@ def test_tensors_without_numbers_have_shapes(k):
     assert shapes("meta") == ((), "meta", (4, 9))
     with FakeTensorMode():
         assert shapes("cpu") == ((), "cpu", (4, 9))
+
+
+def test_a_learned_temperature_without_a_number_is_taken_as_it_is():
+    module = SmoothTopKLoss(k=3, tau=torch.nn.Parameter(torch.tensor(0.5))).to("meta")
+    value = module(SCORES.to("meta"), LABELS.to("meta"))
+    value.backward()
+    assert (value.shape, module.tau.grad.shape) == ((), ())
+
+
+MODES = {
+    "counted": partial(FlopCounterMode, display=False),
+    "faked": partial(FakeTensorMode, allow_non_fake_inputs=True),
+    "compiled": lambda: torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")),
+}
+
+
+@pytest.mark.parametrize("k", [3, 20])
+@pytest.mark.parametrize("mode", MODES)
+def test_the_backward_pass_alone_may_be_counted_faked_or_compiled(mode, k):
+    scores, labels = torch.randn(4, 30, dtype=torch.float64, requires_grad=True), torch.tensor([1, 8, 4, 0])
+    expected = gradient_of(lambda s: smooth_topk_loss(s, labels, k=k), scores.detach())
+    value = smooth_topk_loss(scores, labels, k=k)
+    with MODES[mode]():
+        value.backward()
+    assert scores.grad.shape == scores.shape
+    if mode == "faked":
+        assert isinstance(scores.grad, FakeTensor)
+    else:
+        assert_equal(scores.grad, expected)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the tracer, which is deprecated and sees Python numbers
+@pytest.mark.parametrize("k", [3, 20])
+@pytest.mark.parametrize(
+    "options", [{}, {"algorithm": "pivot"}, {"algorithm": "summation"}, {"label_smoothing": 0.1}, {"weight": None}]
+)
+def test_a_trace_can_be_saved_and_takes_other_rows_and_other_labels(options, k):
+    weight = torch.rand(30) if "weight" in options else None
+    module = SmoothTopKLoss(k=k, **options | {"weight": weight})
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.trace(module, (torch.randn(6, 30), torch.arange(6))), file)
+    file.seek(0)
+    loaded = torch.jit.load(file)
+    scores, labels = torch.randn(9, 30), torch.tensor([4, -100, 3, 29, 0, 1, 1, 2, -100])  # some are ignored now
+    torch.testing.assert_close(loaded(scores, labels), module(scores, labels))
+    expected = gradient_of(lambda s: module(s, labels), scores)
+    torch.testing.assert_close(gradient_of(lambda s: loaded(s, labels), scores), expected, rtol=1e-5, atol=1e-7)
 
 
 def test_labels_of_another_device_are_refused():

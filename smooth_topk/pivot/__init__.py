@@ -100,13 +100,15 @@ class PivotLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         scores, labels, row_weights, *saved = ctx.saved_tensors
-        state = tuple(saved if torch.compiler.is_compiling() else ctx.state)
+        compiling = torch.compiler.is_compiling()
+        state = tuple(saved if compiling else ctx.state)
         reduction, k, tau, margin, backend = ctx.settings
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # this derivative may be differentiated
+        # This derivative may be differentiated in turn, or a mode that began after the forward pass may fake it.
+        if not compiling and (torch.is_grad_enabled() or not backend.supports(scores, k)):
             gradient = differentiable_gradient(scores, labels, row_weights, grad, reduction, k, tau, margin)
             return gradient, *[None] * 7
         grad_loss = row_derivatives(grad, row_weights, reduction, len(scores))
-        if torch.compiler.is_compiling() or not torch._C._functorch.is_legacy_batchedtensor(grad):
+        if compiling or not torch._C._functorch.is_legacy_batchedtensor(grad):
             gradient = backend.backward(scores, state, grad_loss, k, tau)
         else:  # is_grads_batched: several derivatives by the loss at once
             ones = torch.ones(len(scores), dtype=grad.dtype, device=grad.device)

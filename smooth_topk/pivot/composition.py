@@ -15,8 +15,10 @@ from .margins import exponent_scale, loss_of_margin
 
 
 def is_transformed() -> bool:
-    """Whether torch.func or forward mode is at work, and may ask for more than a first derivative in reverse mode."""
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+    """Whether torch.func, forward mode or torch.jit.trace is at work, and needs functions of torch alone."""
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return True
+    return torch.jit.is_tracing()
 
 
 def composed_losses(scores: Tensor, labels: Tensor, k: int, tau: float | Tensor, margin: float) -> Tensor:

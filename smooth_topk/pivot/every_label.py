@@ -52,7 +52,7 @@ def composed_losses_of_every_label(scores: Tensor, k: int, tau: float | Tensor, 
     tail = scaled(wide.scatter(1, index, -torch.inf) - pivot, scale)  # (N, n), at most zero; -inf for the head
     log_ratio = log_ratios_without(head, tail, index, fits(scores, k))
 
-    in_head = torch.zeros_like(scores, dtype=torch.bool).scatter(1, index, True)
+    in_head = torch.zeros_like(scores, dtype=torch.bool).scatter(1, index, 1)
     kth_of_others = torch.where(in_head, top[:, k:], top[:, k - 1 : k]).detach()
     empty = kth_of_others == -torch.inf  # fewer than k other classes exist: the label is always in the top k
     smooth_margin = margin + (torch.where(empty, 0.0, kth_of_others) - wide) / k + tau * log_ratio

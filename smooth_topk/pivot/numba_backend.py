@@ -73,7 +73,7 @@ class FusedLoss(torch.autograd.Function):
         scores, labels, weight = ctx.saved_tensors
         check_unpacked(scores, ctx.shape)
         k, tau, margin, ignore_index, reduction, *_ = ctx.settings
-        if torch.is_grad_enabled():  # this derivative may be differentiated in turn
+        if torch.is_grad_enabled() or not has_address(scores):  # may be differentiated in turn, recorded or faked
             rows = Rows(scores, labels, False, labels.shape)
             labels, row_weights, _ = counted_labels(rows, weight, ignore_index)
             gradient = differentiable_gradient(scores, labels, row_weights, grad, reduction, k, tau, margin)
