@@ -64,7 +64,7 @@ html_theme_options = {
     "logo": {"text": "Smooth Top-k", "alt_text": ""},
     "navbar_persistent": [],
     "navigation_with_keys": False,
-    "secondary_sidebar_items": {"**": ["page-toc.html"], **dict.fromkeys(WHOLE_WIDTH, [])},
+    "secondary_sidebar_items": {"**": ["page-toc.html"], **{name: [] for name in WHOLE_WIDTH}},
     "show_toc_level": 2,
     "use_download_button": True,
     "use_fullscreen_button": False,

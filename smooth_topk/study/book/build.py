@@ -141,7 +141,7 @@ def study_reference(package: Path = ROOT / "smooth_topk" / "study") -> dict[str,
     )
     pages = {"api_study": f"# API of the study\n\n{opening}\n"}
     for room, words in ROOM.findall((package / "__init__.py").read_text(encoding="utf-8")):
-        lines = [f"# The room {room}", "", f"{words[0].upper()}{words[1:]}.", "", "```{contents}", ":local:", "```", ""]
+        lines = [f"# The room {room}", "", as_sentence(words), "", "```{contents}", ":local:", "```", ""]
         for path in sorted((package / room).rglob("*.py")):
             members = public_names(path)
             if members:
@@ -153,6 +153,17 @@ def study_reference(package: Path = ROOT / "smooth_topk" / "study") -> dict[str,
     contents = "\n".join(name for name in pages if name != "api_study")
     pages["api_study"] += f"\n\n```{{toctree}}\n:hidden:\n\n{contents}\n```\n"
     return pages
+
+
+def as_sentence(words: str) -> str:
+    """Returns words with a capital and a full stop; a file name at their beginning keeps its own letters.
+
+    Example:
+        >>> as_sentence("many runs"), as_sentence("runs.csv, as a table")
+        ('Many runs.', 'runs.csv, as a table.')
+    """
+    first = words.split()[0].rstrip(",;:")
+    return f"{words if '.' in first else words[0].upper() + words[1:]}."
 
 
 def public_names(path: Path) -> list[str]:

@@ -54,7 +54,7 @@ def lengths() -> str:
     names = {"together": "one grid", "one_by_one": "chapter after chapter", "least": "shortest possible"}
     names = {name: f"{words} (days)" for name, words in names.items()}
     names["efficiency"] = "GPUs at work"
-    shown = table.assign(**days, efficiency=table["efficiency"].map("{:.0%}".format))
+    shown = table.assign(**days, efficiency=table["efficiency"].map("{:.0%}".format).str.replace("%", " %"))
     shown = shown.rename(columns=names).rename_axis("GPUs")
     useful = gpu_scaling.useful_gpus(chapters)
     return table_with_text(

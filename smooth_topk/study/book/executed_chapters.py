@@ -13,6 +13,7 @@ from PIL import Image
 
 from smooth_topk.study.book.folding import fold
 from smooth_topk.study.book.plain_text import plain
+from smooth_topk.study.book.start_pictures import TAG
 from smooth_topk.study.chapters import frames
 from smooth_topk.study.chapters.frames import MIME as FRAMES
 from smooth_topk.study.chapters.tau_explorer import VALUES, live_figure
@@ -50,12 +51,15 @@ def prepare_chapter(source: Path, target: Path, chapters: set[str]) -> None:
     pages = _Page(target, notebook.metadata.get("widgets", {}).get(STATE, {}).get("state", {}))
     cells, above = [], None
     for cell in notebook.cells:
+        if TAG in cell.metadata.get("tags", []):
+            continue  # the figure below it moves in the book
         cells.append(cell)
         if cell.cell_type == "markdown":
             above = cell
             cell.source = mended_links(cell.source, chapters)
         elif cell.cell_type == "code":
             fold(cell)
+            cell.outputs = [output for output in cell.outputs if not says_where_it_ran(cell, output)]
             caption = pages.show(cell, above)
             cells += [caption] if caption else []
             if caption or not ends_with_caption(above):  # a caption waits for its figure
@@ -64,6 +68,11 @@ def prepare_chapter(source: Path, target: Path, chapters: set[str]) -> None:
     notebook.cells.insert(1, nbformat.v4.new_markdown_cell(provenance(notebook.metadata), id="provenance"))
     notebook.metadata.pop("widgets", None)
     nbformat.write(notebook, target)
+
+
+def says_where_it_ran(cell: NotebookNode, output: NotebookNode) -> bool:
+    """Returns whether an output is the line of `notebook.start`: the note under the chapter's title says the same."""
+    return "notebook.start(" in cell.source and output.output_type == "stream" and output.text.startswith("Profile ")
 
 
 class _Page:
@@ -185,7 +194,7 @@ def provenance(metadata: NotebookNode) -> str:
         plain(made.get("machine") or "machine not recorded"),
         f"{datetime.fromisoformat(date):%d %B %Y}".lstrip("0") if date else "date not recorded",
         f"{seconds:.0f} s" if seconds else "",
-        ", ".join(f"{name} {versions[name]}" for name in ("smooth_topk", "torch") if name in versions),
+        ", ".join(f"{name} {versions[name]}" for name in ("smooth_topk", "torch", "python") if name in versions),
     ]
     warning = " The numbers of a smoke run mean nothing: it only shows that every cell runs."
     text = " · ".join(fact for fact in facts if fact) + ("." + warning if made.get("profile") == "smoke" else ".")

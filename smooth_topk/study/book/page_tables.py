@@ -66,7 +66,7 @@ def _marked_table(table: str) -> str:
                 pass
             elif is_heading:
                 attributes = with_class(attributes, "number") if numbers else attributes
-            elif cell["tag"] == "td" and (numbers or above_several) and NUMBER.fullmatch(text(cell)):
+            elif cell["tag"] == "td" and (numbers or above_several) and is_numeric(text(cell)):
                 attributes = with_class(attributes, "number")
             elif len(text(cell)) <= SHORT:
                 attributes = with_class(attributes, "short")
@@ -123,6 +123,11 @@ def _columns(rows: list[list[re.Match]]) -> list[tuple[str, bool]]:
         cells = [text(row[-1 - place]) for row in body if place < len(row) and row[-1 - place]["tag"] == "td"]
         columns.append((next(filter(None, reversed(names)), ""), is_numbers(cells)))
     return columns
+
+
+def is_numeric(word: str) -> bool:
+    """Returns whether a cell of a column of numbers stands right: a number, or a dash in the place of one."""
+    return bool(NUMBER.fullmatch(word)) or word in ("—", "–")
 
 
 def is_numbers(column: list[str]) -> bool:

@@ -2,12 +2,14 @@
 
     python scripts/book_pictures.py        draws book/results/*.svg, which the README shows, from the CSV files there,
                                            and writes README's table of speed
+    python scripts/book_pictures.py --notebooks runs/quick/notebooks    also notebooks/pictures, from executed chapters
 
 Those of the book's pages are drawn whenever it is built. The same numbers give the same bytes.
 """
 
 import io
-from collections.abc import Callable
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -16,6 +18,7 @@ import torch
 from matplotlib.axes import Axes
 
 from smooth_topk.study import figures, measure, tables
+from smooth_topk.study.book.start_pictures import write_start_pictures
 from smooth_topk.study.experiments import gpu_scaling, registry
 from smooth_topk.study.figures.gpu_scaling import scaling_figure
 from smooth_topk.study.figures.style import use_style
@@ -140,9 +143,15 @@ def _noise_runs(results: Path | None = None) -> dict[str, pd.DataFrame]:
     return {name: evidence.recorded_runs(grid, results) for name, grid in grids.items()}
 
 
-def main() -> int:
-    """Draws the pictures of the README, and writes its table of speed."""
-    for path in draw_readme_pictures(ROOT / "book/results", ROOT / "book/results"):
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Draws the pictures of the README and of the notebooks, and writes README's table of speed."""
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--notebooks", type=Path, help="folder of executed chapters, for the pictures of the notebooks")
+    options = parser.parse_args(arguments)
+    paths = draw_readme_pictures(ROOT / "book/results", ROOT / "book/results")
+    if options.notebooks:
+        paths += write_start_pictures(options.notebooks, ROOT / "notebooks/pictures")
+    for path in paths:
         print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1000:.0f} kB")
     write_readme_speed()
     return 0
