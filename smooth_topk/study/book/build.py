@@ -141,7 +141,7 @@ def study_reference(package: Path = ROOT / "smooth_topk" / "study") -> dict[str,
     )
     pages = {"api_study": f"# API of the study\n\n{opening}\n"}
     for room, words in ROOM.findall((package / "__init__.py").read_text(encoding="utf-8")):
-        lines = [f"# The room {room}", "", as_sentence(words), "", "```{contents}", ":local:", "```", ""]
+        lines = [f"# The room {room}", "", capitalised(words), "", "```{contents}", ":local:", "```", ""]
         for path in sorted((package / room).rglob("*.py")):
             members = public_names(path)
             if members:
@@ -155,11 +155,11 @@ def study_reference(package: Path = ROOT / "smooth_topk" / "study") -> dict[str,
     return pages
 
 
-def as_sentence(words: str) -> str:
+def capitalised(words: str) -> str:
     """Returns words with a capital and a full stop; a file name at their beginning keeps its own letters.
 
     Example:
-        >>> as_sentence("many runs"), as_sentence("runs.csv, as a table")
+        >>> capitalised("many runs"), capitalised("runs.csv, as a table")
         ('Many runs.', 'runs.csv, as a table.')
     """
     first = words.split()[0].rstrip(",;:")

@@ -43,8 +43,8 @@ def calibration_bars(measured: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax.set_yticks(table.index, [maths(name) for name in names])
     ax.set(xlabel="toy distributions (%)", xlim=(0, 100), ylim=(-0.6, max(len(table), 1) - 0.4))
     if len(table):
-        place = {"loc": "outside upper left", "ncols": 3, "columnspacing": 1, "handlelength": 1.4}
-        ax.figure.legend(*ax.get_legend_handles_labels(), **place)
+        handles, labels = ax.get_legend_handles_labels()
+        ax.figure.legend(handles, labels, loc="outside upper left", ncols=3, columnspacing=1, handlelength=1.4)
     ax.grid(visible=False, axis="y")
     return ax
 

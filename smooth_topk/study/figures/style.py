@@ -82,8 +82,8 @@ def shared_legend(axes: Sequence[Axes]) -> None:
     """Puts one legend for several panels above the first of them, where a phone shows it before the panels scroll."""
     names = {name: handle for ax in axes for handle, name in zip(*ax.get_legend_handles_labels(), strict=True)}
     if names:
-        place = {"loc": "outside upper left", "ncols": len(names), "columnspacing": 1.2}
-        axes[0].figure.legend(list(names.values()), list(names), **place)
+        figure = axes[0].figure
+        figure.legend(list(names.values()), list(names), loc="outside upper left", ncols=len(names), columnspacing=1.2)
 
 
 def bars(ax: Axes, places: ArrayLike, heights: ArrayLike, *, width: float = 0.8, **look: Any) -> None:
