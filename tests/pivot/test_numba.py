@@ -216,6 +216,12 @@ def test_only_what_the_kernels_can_do_is_supported():
         assert not numba_backend.supports(torch.zeros(1, 50), 5)
 
 
+def test_the_kernels_are_loaded_once():
+    first = numba_runtime.load_kernels("numba_kernels", torch.float32, torch.float32)
+    assert first is not None
+    assert numba_runtime.load_kernels("numba_kernels", torch.float32, torch.float32) is first
+
+
 @pytest.mark.parametrize("label", [-1, -62, 30, 10**9, -(10**15)])
 def test_no_label_out_of_range_reaches_the_memory(label):
     scores, labels = random_scores(9, 30)
