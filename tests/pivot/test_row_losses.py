@@ -163,5 +163,8 @@ def test_blocks_of_rows_do_not_change_the_result(monkeypatch):
     assert torch_backend._rows_per_block(scores, 5) == 3  # of 50 classes
     assert torch_backend._rows_per_block(scores, 12) == 1  # of 144 numbers
     assert torch_backend._rows_per_block(scores[:2], 5) == 2
+    assert len(list(torch_backend._with_buffers(scores, 5, scores.dtype))) == 13
+    ((rows, _),) = torch_backend._with_buffers(scores.to("meta"), 5, scores.dtype)  # a GPU takes all rows at once
+    assert rows == slice(0, 37)
     for a, b in zip(whole, run(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
