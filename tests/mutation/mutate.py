@@ -62,6 +62,7 @@ AT = "symmetric_polynomials"
 LEARNED_TAU = "test_losses.py::test_a_temperature_that_requires_a_gradient_is_learned"
 WITH_NUMBA = "test_losses.py::test_the_paths_are_three_different_ones"  # the tests of Numba are skipped without it
 SEVERAL_AT_ONCE = "test_transforms.py::test_several_derivatives_at_once"
+BOUNDS = "pivot/test_numba.py::test_no_kernel_leaves_its_arrays"
 UNUSUAL_TENSORS = " ".join(
     f"test_transforms.py::test_{name}"
     for name in (
@@ -71,12 +72,12 @@ UNUSUAL_TENSORS = " ".join(
     )
 )
 PLANS = [  # the first that fits
-    Plan("smooth_topk/pivot/numba_large_k*.py", "pivot/test_large_k.py"),
-    Plan("smooth_topk/pivot/numba_kernels.py", "pivot/test_numba.py"),
+    Plan("smooth_topk/pivot/numba_large_k*.py", f"pivot/test_large_k.py {BOUNDS}", selection=""),
+    Plan("smooth_topk/pivot/numba_kernels.py", "pivot/test_numba.py", selection=""),
     Plan("smooth_topk/pivot/numba_runtime.py", f"{WITH_NUMBA} pivot/test_numba.py {UNUSUAL_TENSORS}", selection=""),
     Plan("smooth_topk/pivot/numba_*.py", f"{SEVERAL_AT_ONCE} pivot/test_numba.py {UNUSUAL_TENSORS}", in_memory=True),
     Plan("smooth_topk/pivot/triton_*.py", "pivot/test_triton_interpreted.py", ""),
-    Plan("smooth_topk/pivot/every_label.py", "test_soft_labels.py"),
+    Plan("smooth_topk/pivot/every_label.py", f"test_soft_labels.py {LEARNED_TAU}"),
     Plan("smooth_topk/pivot/composition.py", "pivot/test_row_losses.py test_transforms.py"),
     Plan("smooth_topk/pivot/torch_large_k.py", "pivot/test_large_k.py"),
     Plan("smooth_topk/pivot/torch_backend.py", "pivot/test_row_losses.py"),
