@@ -77,7 +77,7 @@ PLANS = [  # the first that fits
     Plan("smooth_topk/pivot/numba_runtime.py", f"{WITH_NUMBA} pivot/test_numba.py {UNUSUAL_TENSORS}", selection=""),
     Plan("smooth_topk/pivot/numba_*.py", f"{SEVERAL_AT_ONCE} pivot/test_numba.py {UNUSUAL_TENSORS}", in_memory=True),
     Plan("smooth_topk/pivot/triton_*.py", "pivot/test_triton_interpreted.py", ""),
-    Plan("smooth_topk/pivot/every_label.py", f"test_soft_labels.py {LEARNED_TAU}"),
+    Plan("smooth_topk/pivot/every_label.py", f"{LEARNED_TAU} test_soft_labels.py test_losses.py"),
     Plan("smooth_topk/pivot/composition.py", "pivot/test_row_losses.py test_transforms.py"),
     Plan("smooth_topk/pivot/torch_large_k.py", "pivot/test_large_k.py"),
     Plan("smooth_topk/pivot/torch_backend.py", "pivot/test_row_losses.py"),
