@@ -60,17 +60,28 @@ class Plan(NamedTuple):
 
 AT = "symmetric_polynomials"
 LEARNED_TAU = "test_losses.py::test_a_temperature_that_requires_a_gradient_is_learned"
+WITH_NUMBA = "test_losses.py::test_the_paths_are_three_different_ones"  # the tests of Numba are skipped without it
+SEVERAL_AT_ONCE = "test_transforms.py::test_several_derivatives_at_once"
+BOUNDS = "pivot/test_numba.py::test_no_kernel_leaves_its_arrays"
+UNUSUAL_TENSORS = " ".join(
+    f"test_transforms.py::test_{name}"
+    for name in (
+        "views_whose_memory_holds_other_numbers",
+        "a_hook_that_gives_back_other_scores_is_refused",
+        "labels_and_derivatives_without_memory_of_their_own_are_not_read_as_memory",
+    )
+)
 PLANS = [  # the first that fits
-    Plan("smooth_topk/pivot/numba_large_k*.py", "pivot/test_large_k.py"),
-    Plan("smooth_topk/pivot/numba_kernels.py", "pivot/test_numba.py"),
-    Plan("smooth_topk/pivot/numba_runtime.py", "pivot/test_numba.py", selection=""),
-    Plan("smooth_topk/pivot/numba_*.py", "pivot/test_numba.py", in_memory=True),
+    Plan("smooth_topk/pivot/numba_large_k*.py", f"pivot/test_large_k.py {BOUNDS}", selection=""),
+    Plan("smooth_topk/pivot/numba_kernels.py", "pivot/test_numba.py", selection=""),
+    Plan("smooth_topk/pivot/numba_runtime.py", f"{WITH_NUMBA} pivot/test_numba.py {UNUSUAL_TENSORS}", selection=""),
+    Plan("smooth_topk/pivot/numba_*.py", f"{SEVERAL_AT_ONCE} pivot/test_numba.py {UNUSUAL_TENSORS}", in_memory=True),
     Plan("smooth_topk/pivot/triton_*.py", "pivot/test_triton_interpreted.py", ""),
-    Plan("smooth_topk/pivot/every_label.py", "test_soft_labels.py"),
+    Plan("smooth_topk/pivot/every_label.py", f"{LEARNED_TAU} test_soft_labels.py test_losses.py"),
     Plan("smooth_topk/pivot/composition.py", "pivot/test_row_losses.py test_transforms.py"),
     Plan("smooth_topk/pivot/torch_large_k.py", "pivot/test_large_k.py"),
     Plan("smooth_topk/pivot/torch_backend.py", "pivot/test_row_losses.py"),
-    Plan("smooth_topk/pivot/*.py", "pivot/test_row_losses.py test_losses.py"),
+    Plan("smooth_topk/pivot/*.py", f"{SEVERAL_AT_ONCE} pivot/test_row_losses.py test_losses.py test_transforms.py"),
     Plan("smooth_topk/symmetric_polynomials/__init__.py", "symmetric_polynomials"),
     Plan("smooth_topk/symmetric_polynomials/pivot.py", f"{AT}/test_pivot.py {AT}/test_algorithms.py {LEARNED_TAU}"),
     *(
@@ -80,6 +91,7 @@ PLANS = [  # the first that fits
     Plan("smooth_topk/distributed.py", "test_distributed.py"),
     Plan("smooth_topk/noisy_labels.py", "test_noisy_labels.py test_doctests.py"),
     Plan("smooth_topk/prediction.py", "test_prediction.py test_random_cases.py test_doctests.py"),
+    Plan("smooth_topk/arguments.py", "test_arguments.py test_losses.py test_soft_labels.py test_transforms.py"),
     Plan("smooth_topk/*.py", "test_losses.py test_soft_labels.py test_transforms.py"),
 ]
 

@@ -216,6 +216,12 @@ def test_only_what_the_kernels_can_do_is_supported():
         assert not numba_backend.supports(torch.zeros(1, 50), 5)
 
 
+def test_the_kernels_are_loaded_once():
+    first = numba_runtime.load_kernels("numba_kernels", torch.float32, torch.float32)
+    assert first is not None
+    assert numba_runtime.load_kernels("numba_kernels", torch.float32, torch.float32) is first
+
+
 @pytest.mark.parametrize("label", [-1, -62, 30, 10**9, -(10**15)])
 def test_no_label_out_of_range_reaches_the_memory(label):
     scores, labels = random_scores(9, 30)
@@ -374,6 +380,29 @@ def test_a_full_disk_or_a_damaged_cache_does_not_change_the_kernels(tmp_path):
     assert full.stdout == written.stdout == damaged.stdout
     assert written.stdout.endswith(" []\n")
     assert full.stderr == damaged.stderr == ""
+
+
+PROBE_OF_THE_BOUNDS = """
+import torch
+from smooth_topk import smooth_topk_loss
+from smooth_topk.pivot import numba_large_k
+labels = torch.tensor([0, 1, 0])
+for k, classes in ((1, 2), (5, 1030), (15, 17), (16, 60)):
+    for scores in (torch.zeros(3, classes), torch.randn(3, classes)):
+        for reduction in ("none", "mean", "sum"):
+            smooth_topk_loss(scores.requires_grad_(), labels, k=k, reduction=reduction).sum().backward()
+        _, *state = numba_large_k.forward(scores.detach(), labels, k, 1.0, 1.0)
+        numba_large_k.backward(scores.detach(), tuple(state), torch.ones(3), k, 1.0)
+"""
+
+
+@pytest.mark.slow
+def test_no_kernel_leaves_its_arrays(tmp_path):
+    """With this setting Numba checks every index, and prints an error where one is outside."""
+    environment = os.environ | {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", PROBE_OF_THE_BOUNDS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stderr == ""
 
 
 def test_more_classes_than_one_thread_takes_at_a_time():

@@ -8,7 +8,7 @@ from compiler import needs_compiler
 from reference import reference_gradient, reference_loss
 
 from smooth_topk import smooth_topk_loss
-from smooth_topk.pivot import pivot_loss, torch_backend
+from smooth_topk.pivot import numba_backend, pivot_loss, torch_backend
 from smooth_topk.pivot.composition import composed_losses
 
 TAUS = [10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4]
@@ -123,6 +123,14 @@ def test_the_gradient_sums_to_zero_and_pushes_every_other_class_down():
     assert (gradient.gather(1, labels[:, None]) < 0).all()
 
 
+def test_the_kernels_are_taken_unless_they_are_forbidden():
+    scores, labels = torch.randn(2, 20, requires_grad=True), torch.tensor([0, 1])
+    *_, backend = pivot_loss(scores, labels, None, "mean", 5, 1.0, 1.0).grad_fn.settings
+    assert backend is (numba_backend if numba_backend.NUMBA_INSTALLED else torch_backend)
+    *_, backend = pivot_loss(scores, labels, None, "mean", 5, 1.0, 1.0, fused=False).grad_fn.settings
+    assert backend is torch_backend
+
+
 def test_the_backward_pass_keeps_no_second_copy_of_the_scores():
     scores = torch.randn(64, 500, requires_grad=True)
     labels = torch.randint(500, (64,))
@@ -155,5 +163,8 @@ def test_blocks_of_rows_do_not_change_the_result(monkeypatch):
     assert torch_backend._rows_per_block(scores, 5) == 3  # of 50 classes
     assert torch_backend._rows_per_block(scores, 12) == 1  # of 144 numbers
     assert torch_backend._rows_per_block(scores[:2], 5) == 2
+    assert len(list(torch_backend._with_buffers(scores, 5, scores.dtype))) == 13
+    ((rows, _),) = torch_backend._with_buffers(scores.to("meta"), 5, scores.dtype)  # a GPU takes all rows at once
+    assert rows == slice(0, 37)
     for a, b in zip(whole, run(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)

@@ -223,6 +223,15 @@ def test_without_the_interpreter_a_cpu_has_no_triton_kernels(monkeypatch):
     assert triton_backend.is_available("cuda")
 
 
+@pytest.mark.parametrize("classes", [2, 100, 256, 257, 1000, 4096, 200_000])
+def test_a_thread_has_eight_scores_or_more_where_there_are_several_warps_and_never_too_many(classes):
+    for launch, largest, most in ((triton_backend.forward_launch, 4096, 16), (triton_backend.backward_launch, 1024, 8)):
+        block, warps = launch(classes)
+        assert block == largest < classes or block // 2 < classes <= block
+        assert warps == 1 or block >= 8 * 32 * warps
+        assert block <= most * 32 * warps
+
+
 def test_a_label_out_of_range_gives_nan_and_reads_no_memory(kernels):
     scores, labels = random_scores(4, 20)[0], torch.tensor([-1, 20, 10**9, 3])
     losses, gradient, _ = kernels(triton_worker.run, scores, labels, 5, 1.0)
