@@ -40,7 +40,7 @@ notebook.start(profile)
 #
 # Everything below is read from `book/results`, whichever profile is running. Our numbers come from two scales, and each
 # says which one. **Features**: a small head on built-in features of CIFAR-100, mostly five seeds. **Images**: a
-# network of 160 thousand parameters on CIFAR-100, one or two seeds. The paper's own setting was not run by us.
+# network of 160 thousand parameters on CIFAR-100, one to three seeds. The paper's own setting was not run by us.
 #
 # **Figure.** One line per claim that is a difference in points: the paper's number hollow, ours filled with its 95 %
 # interval over seeds. Where an interval holds the paper's number, ours agrees with it: for label noise on images and

@@ -43,7 +43,7 @@ not tell the two losses (or margins) apart.
 date. Ours come from two scales, and each number says from which:
 
 - **features**: a small head on built-in features of CIFAR-100, mostly five seeds (profile `quick`);
-- **images**: a network of 160 thousand parameters on CIFAR-100, one or two seeds (profile `laptop`).
+- **images**: a network of 160 thousand parameters on CIFAR-100, one to three seeds (profile `laptop`).
 
 The paper's own setting (profile `paper`) was not run. In the tables a number in brackets behind an accuracy is the
 standard deviation over seeds.
