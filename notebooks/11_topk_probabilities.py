@@ -151,8 +151,8 @@ else:
     many, labels = recorded.scores, recorded.labels
     class_names = recorded.class_names
     print(
-        f"{len(many)} images, {recorded.network}. The network has probably been trained "
-        "on these images, so that no accuracy here is an accuracy on ImageNet."
+        f"{len(many)} images, {recorded.network}. The network has probably been "
+        "trained on these images, so that no accuracy here is one on ImageNet."
     )
 
 # %% [markdown]

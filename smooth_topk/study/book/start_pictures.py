@@ -18,7 +18,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 TAG = "start-picture"
-DOTS_PER_INCH, DRAWN_PER_INCH = 140, 200  # of the picture kept, and of the one in an executed notebook
+DOTS_PER_INCH, DRAWN_PER_INCH = 110, 200  # of the picture kept, and of the one in an executed notebook
 COLOURS = 64
 SOURCE = "cell"  # the entry of a PNG that holds `fingerprint` of its cell
 
