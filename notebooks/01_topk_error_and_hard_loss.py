@@ -262,8 +262,9 @@ assert (bars[bars["loss"] == "smooth, τ = 1"]["derivative"] != 0).all()
 # %% [markdown]
 # Move $\tau$, $k$ and the margin. When does the smooth loss move as few classes as the hard one?
 #
-# **Figure.** The derivatives of the hard and the smooth loss for the values of the controls. With a small $\tau$ both
-# losses move the same classes, two at most; with a large $\tau$ the smooth loss moves all of them.
+# **Figure.** The derivatives of the hard and the smooth loss for the values of the controls. With a very
+# small $\tau$ only two bars of the smooth loss can be seen, those of the hard loss; with a large $\tau$ it moves all
+# classes.
 
 
 # %% [markdown] tags=["start-picture"]

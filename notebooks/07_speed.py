@@ -53,7 +53,8 @@ notebook.start(profile)
 # them.
 #
 # **The paper's times are those of an Nvidia Titan Xp, ours those of the processor named below.** Compare rows of one
-# machine with one another, and not seconds across machines.
+# machine with one another, and not seconds across machines. Files of different dates were recorded under different
+# conditions: compare times within one table only.
 
 
 # %% tags=["hide-input"]

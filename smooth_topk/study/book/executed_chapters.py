@@ -193,7 +193,7 @@ def provenance(metadata: NotebookNode) -> str:
         f"profile **{made['profile']}**" if "profile" in made else "profile not recorded",
         plain(made.get("machine") or "machine not recorded"),
         f"{datetime.fromisoformat(date):%d %B %Y}".lstrip("0") if date else "date not recorded",
-        f"{seconds:.0f} s" if seconds else "",
+        f"{seconds:.0f}\N{NO-BREAK SPACE}s" if seconds else "",
         ", ".join(f"{name} {versions[name]}" for name in ("smooth_topk", "torch", "python") if name in versions),
     ]
     warning = " The numbers of a smoke run mean nothing: it only shows that every cell runs."

@@ -4,9 +4,10 @@ import re
 
 LITERAL = re.compile(r"<(pre|code|script|style|svg|select)\b.*?</\1>|<span class=\"math.*?</span>|<[^>]*>", re.DOTALL)
 TOGETHER = re.compile(r"(?<=\d) (?=%)|(?<=[^\W\d_]) (?== [−+]?\d)|(?<=[^\W\d_] =) (?=[−+]?\d)")
-PUNCTUATED = re.compile(r'(<span class="math[^>]*>[^<]*</span>[,.;:!?)]+)')
+_K = r'(?:<em>k</em>|<span class="math[^>]*>[^<]*</span>)'
+PUNCTUATED = re.compile(rf"(\btop-{_K}[,.;:!?)]*|{_K}-th\b[,.;:!?)]*|<span class=\"math[^>]*>[^<]*</span>[,.;:!?)]+)")
 HYPHENATED = re.compile(
-    r"\btop-\d+\b|(?<![\w.])[-−+]?\d[\d.]*e-\d+\b|\b\d{4}-\d\d-\d\d\b"
+    r"\b(?:top|CIFAR)-\d+\b|(?<![\w.])[-−+]?\d[\d.]*e-\d+\b|\b\d{4}-\d\d-\d\d\b"
 )  # a browser breaks at hyphens
 SHORT_CODE = re.compile(r"<code\b[^>]*>(?:<span class=\"pre\">)?[^<\s]{1,26}(?:</span>)?</code>[,.;:!?)]*")
 OPTION = re.compile(r'(?<=</span> )<span class="pre">(?=-{1,2}\w)|<span class="pre">(?=-{1,2}\w[^<\s]*</span> <)')
@@ -17,7 +18,7 @@ NO_BREAK = "\N{NO-BREAK SPACE}"
 def with_numbers_kept_together(html: str) -> str:
     """Returns a page's HTML in which a percent sign stays with its number, a value with its symbol, a formula or a
     short name in code with the comma behind it; dates, powers of ten and options do not break at their hyphens, and
-    long names break behind an underscore.
+    long names break behind a dot or an underscore.
 
     Code, formulas and what stands inside a tag are left as they are.
 
@@ -36,7 +37,7 @@ def with_numbers_kept_together(html: str) -> str:
     joined = "".join([*pieces, _together(html[place:])])
     joined = PUNCTUATED.sub(r'<span class="kept-together">\1</span>', joined)
     joined = OPTION.sub('<span class="pre kept-together">', joined)  # one word of several
-    joined = LONG_NAME.sub(lambda name: name[0].replace("_", "_<wbr>"), joined)
+    joined = LONG_NAME.sub(lambda name: re.sub(r"(?<!smooth)_|\.", r"\g<0><wbr>", name[0]), joined)
     return SHORT_CODE.sub(r'<span class="kept-together">\g<0></span>', joined)
 
 

@@ -23,9 +23,9 @@ def derivative_bars(table: pd.DataFrame, *, axes: Sequence[Axes] | None = None) 
         part = table[table["loss"] == loss]
         places = np.arange(len(part))
         colour = look_of_loss(loss.split(",")[0])["color"]
-        for true, hatch in ((False, None), (True, "//")):
+        for true, hatch, edge in ((False, None, "none"), (True, "//", "white")):  # a white edge would hide a thin bar
             chosen = (part["true"] == true).to_numpy()
-            bars(ax, places[chosen], part["derivative"][chosen], facecolor=colour, edgecolor="white", hatch=hatch)
+            bars(ax, places[chosen], part["derivative"][chosen], facecolor=colour, edgecolor=edge, hatch=hatch)
         ax.axhline(0, color=GREY, linewidth=0.8)
         sizes = part["derivative"].abs()
         count = int((sizes > VISIBLE * sizes.max()).sum())

@@ -56,7 +56,8 @@ def memory_table(memory: pd.DataFrame) -> pd.DataFrame:
         for size, ratio in zip(memory.peak_bytes, memory.ratio, strict=True)
     ]
     memory = memory.assign(
-        cell=text, column=[f"n = {n:,}, batch {b}" for n, b in zip(memory.n, memory.batch, strict=True)]
+        cell=text,
+        column=[f"n = {n:,}, batch\N{NO-BREAK SPACE}{b}" for n, b in zip(memory.n, memory.batch, strict=True)],
     )
     cells = memory.pivot(index="algorithm", columns="column", values="cell")
     cells = cells.reindex(index=memory["algorithm"].unique(), columns=memory["column"].unique())

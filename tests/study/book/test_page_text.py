@@ -17,7 +17,17 @@ from smooth_topk.study.book.page_text import NO_BREAK, with_numbers_kept_togethe
         ),
         (
             "on 2026-11-16, 1.25e-4 of CIFAR-100",
-            'on <span class="kept-together">2026-11-16</span>, <span class="kept-together">1.25e-4</span> of CIFAR-100',
+            'on <span class="kept-together">2026-11-16</span>, <span class="kept-together">1.25e-4</span> of '
+            '<span class="kept-together">CIFAR-100</span>',
+        ),
+        ("the top-<em>k</em> error", 'the <span class="kept-together">top-<em>k</em></span> error'),
+        (
+            '<span class="math">\\(k\\)</span>-th score',
+            '<span class="kept-together"><span class="math">\\(k\\)</span>-th</span> score',
+        ),
+        (
+            '<code><span class="pre">smooth_topk.study.measure.reports</span></code>',
+            '<code><span class="pre">smooth_topk.<wbr>study.<wbr>measure.<wbr>reports</span></code>',
         ),
         (
             '<code><span class="pre">--dry-run</span></code>, then',
