@@ -61,7 +61,9 @@ random = torch.Generator().manual_seed(13)
 # %% [markdown]
 # ## Should you use it?
 #
-# | your case, judged by top-$k$ unless it says otherwise | what we would do | why |
+# The table is for those who are judged by top-$k$, unless a row says otherwise.
+#
+# | your case | what we would do | why |
 # |---|---|---|
 # | you are judged by top-1 | stay with cross-entropy | cross-entropy is 5.7 points of top-1 ahead (chapter 9) |
 # | clean labels, much data | stay with cross-entropy | cross-entropy is 0.35 points of top-5 ahead (chapter 9) |

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from functools import partial
 from pathlib import Path
 
@@ -411,3 +412,20 @@ def test_more_classes_than_one_thread_takes_at_a_time():
         run(scores, labels, 5, 1.0), run(scores, labels, 5, 1.0, backend=torch_backend), strict=True
     ):
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-9)
+
+
+def test_labels_of_another_shape_never_reach_the_kernels():
+    with pytest.raises(ValueError, match=r"labels must be a plain tensor of shape \(3,\) on the CPU"):
+        numba_runtime.check_labels(torch.zeros(3, 5), torch.zeros(2, dtype=torch.int64))
+
+
+def test_a_team_without_openmp_is_waited_for(monkeypatch):
+    monkeypatch.setattr(numba_runtime, "openmp_parallel", lambda: None)
+    done = []
+
+    def work(argument):
+        time.sleep(0.1)
+        done.append(argument)
+
+    numba_runtime.in_parallel(work, "task", threads=3)
+    assert done == ["task"] * 3

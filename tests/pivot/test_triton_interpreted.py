@@ -47,6 +47,14 @@ def test_large_k_is_exact_also_when_it_is_close_to_the_number_of_classes(kernels
     assert_exact(scores, labels, k, tau, losses, gradient)
 
 
+def test_a_loss_far_below_one_keeps_its_digits(kernels):
+    scores, labels = torch.zeros(1, 6), torch.zeros(1, dtype=torch.int64)
+    scores[0, 0] = 60.0  # the loss is near 1e-9
+    losses, gradient, _ = kernels(triton_worker.run, scores, labels, 2, 1.0)
+    assert 0 < losses.item() < 1e-6
+    assert_exact(scores, labels, 2, 1.0, losses, gradient)
+
+
 @pytest.mark.parametrize("order", ["random", "ascending", "descending"])
 def test_rows_longer_than_a_block_are_exact_in_any_order_of_classes(kernels, order):
     scores, labels = random_scores(2, 45, scale=3.0)

@@ -141,7 +141,17 @@ def study_reference(package: Path = ROOT / "smooth_topk" / "study") -> dict[str,
     )
     pages = {"api_study": f"# API of the study\n\n{opening}\n"}
     for room, words in ROOM.findall((package / "__init__.py").read_text(encoding="utf-8")):
-        lines = [f"# The room {room}", "", capitalised(words), "", "```{contents}", ":local:", "```", ""]
+        lines = [
+            f"# The room {room}",
+            "",
+            capitalised(words),
+            "",
+            "```{contents}",
+            ":local:",
+            ":backlinks: none",
+            "```",
+            "",
+        ]
         for path in sorted((package / room).rglob("*.py")):
             members = public_names(path)
             if members:

@@ -126,8 +126,8 @@ def _columns(rows: list[list[re.Match]]) -> list[tuple[str, bool]]:
 
 
 def is_numeric(word: str) -> bool:
-    """Returns whether a cell of a column of numbers stands right: a number, or a dash in the place of one."""
-    return bool(NUMBER.fullmatch(word)) or word in ("—", "–")
+    """Returns whether a cell of a column of numbers stands right: a number, or what stands in the place of one."""
+    return bool(NUMBER.fullmatch(word)) or (bool(word) and word in NO_NUMBER)
 
 
 def is_numbers(column: list[str]) -> bool:

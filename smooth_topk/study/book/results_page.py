@@ -18,6 +18,7 @@ from smooth_topk.study.experiments import registry
 from smooth_topk.study.experiments.names import network_name
 from smooth_topk.study.records import evidence
 from smooth_topk.study.records.runs import read_runs
+from smooth_topk.study.tables.cells import NOT_IN_PAPER
 from smooth_topk.study.tables.differences import signed
 from smooth_topk.study.tables.expected_cost import expected_cost_table
 from smooth_topk.study.tables.findings import RECORDED_SEEDS
@@ -73,7 +74,7 @@ def results_page(folder: Path, chapters: Collection[str] = frozenset()) -> str:
         COMMENTED if "14_paper_versus_ours" in chapters else ""
     )
     hours = expected_cost_table("paper").loc["all", "all runs"]
-    contents = "```{contents} On this page\n:local:\n:depth: 1\n```"
+    contents = "```{contents} On this page\n:local:\n:depth: 1\n:backlinks: none\n```"
     in_short = IN_SHORT.format(findings=_html(tables.findings_table(folder)), hours=f"{hours:,.0f}")
     return "\n\n".join([opening, contents, in_short, *(_shown(section) for section in _sections(folder))])
 
@@ -171,5 +172,6 @@ def _html(table: pd.DataFrame) -> str:
     classes = "table results sentences" if has_sentences(table) else "table results"
     text = table.to_html(border=0, classes=classes, escape=True, na_rep="")
     text = typeset_losses(text)
-    text = text.replace(f"<td>{escape(tables.NOT_RUN)}</td>", f'<td class="not-run">{escape(tables.NOT_RUN)}</td>')
+    for words in (tables.NOT_RUN, NOT_IN_PAPER):
+        text = text.replace(f"<td>{escape(words)}</td>", f'<td class="not-run">{escape(words)}</td>')
     return f'<div class="table-scroll">\n{text}\n</div>'

@@ -12,7 +12,7 @@ from smooth_topk.study.tables.cells import NOT_IN_PAPER, NOT_RUN
 LOSS = re.compile(r"\b([Ll])_(?:\{([^}]*)\}|(\d+))")
 NUMBER = re.compile(r"[-−+]?\d")
 SENTENCE = 60  # characters
-GREY = "color: #767676; font-style: italic"
+GREY = "color: var(--pst-color-text-muted, #767676); font-style: italic"  # a colour of the page, where it has one
 OURS_NOT_RUN = f"Ours: {NOT_RUN}."
 
 
