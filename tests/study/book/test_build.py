@@ -158,7 +158,7 @@ def test_what_a_notebook_does_not_know_about_itself_is_called_not_recorded(tmp_p
 def test_the_date_and_time_of_papermill_count_where_nothing_else_is_known(tmp_path):
     notebook = v4.new_notebook(cells=[v4.new_markdown_cell("# Title")])
     notebook.metadata["papermill"] = {"end_time": "2026-02-03T04:05:06.000000+00:00", "duration": 7.2}
-    assert "3 February 2026 · 7 s." in prepared(tmp_path, notebook).cells[1].source
+    assert "3 February 2026 · 7\N{NO-BREAK SPACE}s." in prepared(tmp_path, notebook).cells[1].source
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_a_column_of_numbers_is_marked_with_its_heading():
     table = pd.DataFrame(
         {"top-5": ["75.2 (0.3)", "not run"], "network": ["ResNet-18", "DenseNet 40"]}, index=["a", "b"]
     )
-    assert marked(show(table).to_html()) == [("th", "top-5"), ("td", "75.2 (0.3)")]
+    assert marked(show(table).to_html()) == [("th", "top-5"), ("td", "75.2 (0.3)"), ("td", "not run")]
 
 
 def test_a_column_of_words_and_numbers_stands_left_as_a_whole():

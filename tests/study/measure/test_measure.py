@@ -254,7 +254,7 @@ def test_the_tables_of_costs_show_ratios_and_say_what_was_not_run():
 
 def test_the_table_of_memory_names_the_batch():
     memory = pd.DataFrame({"algorithm": ["pivot"], "n": [1000], "batch": [256], "peak_bytes": [1.6e6], "ratio": [0.52]})
-    assert tables.memory_table(memory).loc["pivot", "n = 1,000, batch 256"] == "1.6 MB (0.52x)"
+    assert tables.memory_table(memory).loc["pivot", "n = 1,000, batch\N{NO-BREAK SPACE}256"] == "1.6 MB (0.52x)"
 
 
 def test_the_table_of_exponents_names_their_range():
