@@ -156,7 +156,8 @@ def study_reference(package: Path = ROOT / "smooth_topk" / "study") -> dict[str,
             members = public_names(path)
             if members:
                 name = ".".join(path.relative_to(package).with_suffix("").parts).removesuffix(".__init__")
-                lines += [f"## {name}", "", "```{eval-rst}", f".. automodule:: smooth_topk.study.{name}"]
+                heading = name.replace("__", r"\_\_")  # two underscores would make a word bold
+                lines += [f"## {heading}", "", "```{eval-rst}", f".. automodule:: smooth_topk.study.{name}"]
                 lines += [f"   :members: {', '.join(members)}", "```", ""]
         pages[f"api_study_{room}"] = "\n".join(lines)
         pages["api_study"] += f"\n- [{room}](api_study_{room}): {words}"
