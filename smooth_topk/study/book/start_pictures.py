@@ -17,6 +17,8 @@ from nbformat import NotebookNode
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+from smooth_topk.study.records.files import write_whole
+
 TAG = "start-picture"
 DOTS_PER_INCH, DRAWN_PER_INCH = 110, 200  # of the picture kept, and of the one in an executed notebook
 COLOURS = 64
@@ -51,7 +53,7 @@ def write_start_pictures(executed: Path, folder: Path) -> list[Path]:
     for notebook in sorted(executed.glob("*.ipynb")):
         for name, cell in moving_figures(notebook.stem, jupytext.read(notebook).cells).items():
             written.append(folder / name)
-            written[-1].write_bytes(_small_picture(_png(cell), fingerprint(cell)))
+            write_whole(written[-1], _small_picture(_png(cell), fingerprint(cell)))
     return written
 
 
