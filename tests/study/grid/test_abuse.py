@@ -1,14 +1,18 @@
 """The abuse of the engine: its judges would notice, its edits do what they say, and a short one is survived."""
 
+import contextlib
+import random
 import signal
 import subprocess
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from smooth_topk.study.book import cost_page
-from smooth_topk.study.grid import abuse
+from smooth_topk.study.grid import abuse, faults
 from smooth_topk.study.grid.damage import READABLE, REFUSED, cut_off, flip_a_bit
+from smooth_topk.study.grid.faults import BrokenPromiseError, ClusterFaults, Faults
 from smooth_topk.study.records.runs import append_run, read_runs
 from smooth_topk.study.training.checkpoints import load_checkpoint, save_checkpoint
 
@@ -48,7 +52,7 @@ def test_a_run_that_is_missing_is_a_difference(tmp_path):
 
 def test_a_row_that_is_gone_or_changed_is_counted(tmp_path):
     record(tmp_path)
-    under_test = abuse.Abuse(tmp_path, seed=0)
+    under_test = Faults(tmp_path, random.Random(0))
     assert len(under_test.note_records()) == 2
     assert under_test.lost_rows() == 0
     path = tmp_path / "results" / "runs.csv"
@@ -87,14 +91,62 @@ def test_every_damage_of_a_checkpoint_is_noticed(tmp_path, damage):
 
 
 def test_a_seed_repeats_the_faults(tmp_path):
+    names = sorted(Faults(tmp_path, random.Random(0)).kinds())
     first, second, third = (abuse.Abuse(tmp_path, seed) for seed in (3, 3, 4))
-    orders = [[each.choose(sorted(each.kinds)) for _ in range(20)] for each in (first, second, third)]
+    orders = [[each.draw(names) for _ in range(20)] for each in (first, second, third)]
     assert orders[0] == orders[1] != orders[2]
+
+
+def test_every_kind_of_fault_comes_before_the_deck_is_laid_anew(tmp_path):
+    under_test, names = abuse.Abuse(tmp_path, seed=0), ["a worker is killed", "the driver is killed"]
+    for _ in range(3):
+        assert sorted(under_test.draw(names) for _ in range(5)) == [names[0]] * 4 + [names[1]]
+
+
+def test_a_fault_that_cannot_be_made_at_its_moment_comes_later(tmp_path):
+    under_test, kinds = abuse.Abuse(tmp_path, seed=0), {"a fault": lambda: "", "another": lambda: "made"}
+    drawn = [under_test.draw(sorted(kinds)) for _ in range(2)]
+    for name in drawn:
+        under_test.inject(name, kinds)
+    assert [fault.fault for fault in under_test.faults] == ["another"]
+    assert under_test.draw(sorted(kinds)) == "a fault"
+
+
+def test_the_faults_of_a_cluster_are_lost_nodes_and_killed_tasks(tmp_path):
+    """On a pretended cluster: a real one takes part in scripts/abuse.py and in test_ray_cluster.py."""
+    calls = []
+    cluster = SimpleNamespace(
+        address="127.0.0.1:6379",
+        further_nodes=["second node"],
+        tasks=lambda node=None: [SimpleNamespace(pid=17)] if node else [],
+        kill_node=lambda node: calls.append(("kill", node)),
+        add_node=lambda: calls.append(("add",)),
+    )
+    under_test = ClusterFaults(tmp_path, random.Random(0), cluster)
+    (tmp_path / "runs" / "0123.lock").write_text("process 17 on this machine")
+    assert under_test.kinds()["Ray: a node is killed"]() == "with run 0123, which goes on elsewhere; a new node joins"
+    assert calls == [("kill", "second node"), ("add",)]
+    assert under_test.executor == "ray:127.0.0.1:6379"
+    assert under_test.kinds()["Ray: a task is killed"]() == ""
+
+
+@pytest.mark.parametrize(("number", "where"), [(1, "this machine"), (2, "this machine"), (3, "a cluster")])
+def test_every_third_round_is_on_a_cluster_where_ray_is_installed(tmp_path, monkeypatch, number, where):
+    small_cluster = pytest.importorskip(
+        "smooth_topk.study.grid.small_cluster", reason="needs Ray: pip install 'smooth-topk[cluster]'"
+    )
+    started = SimpleNamespace(address="127.0.0.1:6379")
+    monkeypatch.setattr(small_cluster, "small_cluster", lambda nodes: contextlib.nullcontext(started))
+    with abuse.Abuse(tmp_path, seed=0).place(number) as make_grid:
+        assert make_grid(tmp_path, random.Random(0)).where == where
+    monkeypatch.setattr(abuse.importlib.util, "find_spec", lambda name: None)
+    with abuse.Abuse(tmp_path, seed=0).place(number) as make_grid:
+        assert make_grid(tmp_path, random.Random(0)).where == "this machine"
 
 
 def test_a_broken_promise_is_a_fault_that_was_not_survived(tmp_path):
     def fail():
-        raise abuse.BrokenPromiseError("a worker stayed behind")
+        raise BrokenPromiseError("a worker stayed behind")
 
     under_test = abuse.Abuse(tmp_path, seed=0)
     under_test.inject("a fault", {"a fault": fail})
@@ -106,7 +158,7 @@ def test_a_broken_promise_is_a_fault_that_was_not_survived(tmp_path):
     ("command", "made"), [("echo ready; exec sleep 60", True), ("trap '' INT; echo ready; exec sleep 1", False)]
 )
 def test_a_driver_that_ends_by_itself_is_no_fault(tmp_path, command, made):
-    under_test = abuse.Abuse(tmp_path, seed=0)
+    under_test = Faults(tmp_path, random.Random(0))
     under_test.drivers = [psutil.Popen(["sh", "-c", command], stdout=subprocess.PIPE)]
     assert under_test.drivers[0].stdout.readline() == b"ready\n"
     assert bool(under_test.stop_driver(signal.SIGTERM if made else signal.SIGINT)) == made
@@ -116,10 +168,10 @@ def test_a_driver_can_be_stopped_by_ctrl_c_also_in_the_background(tmp_path, monk
     def stopped(*_, **__):
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(abuse, "run_grid", stopped)
+    monkeypatch.setattr(faults, "run_grid", stopped)
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        assert abuse.drive(str(tmp_path)) == 130
+        assert faults.drive(str(tmp_path), "local") == 130
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -127,8 +179,9 @@ def test_a_driver_can_be_stopped_by_ctrl_c_also_in_the_background(tmp_path, monk
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_who_stops_the_abuse_finds_nothing_left_behind(tmp_path, monkeypatch, capsys, number):
     def stopped(self, _):
-        self.drivers = [psutil.Popen(["sleep", "60"])]
-        started.append(self.drivers[0])
+        self.grid = Faults(self.folder, random.Random(0))
+        self.grid.drivers = [psutil.Popen(["sleep", "60"])]
+        started.append(self.grid.drivers[0])
         signal.raise_signal(number)
 
     started, handlers = [], {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
@@ -162,12 +215,12 @@ def test_an_option_that_cannot_be_is_refused_before_the_first_fault(monkeypatch,
 
 
 def test_the_table_counts_faults_by_kind_and_the_page_shows_it(tmp_path):
-    faults = [
+    made = [
         abuse.Fault("kill", "went on", True),
         abuse.Fault("kill", "went <on>", True),
         abuse.Fault("cut", "no", False, 2),
     ]
-    table = abuse.summary(faults)
+    table = abuse.summary(made)
     assert table["tried"].to_dict() == {"cut": 1, "kill": 2}
     assert table["survived"].to_dict() == {"cut": 0, "kill": 2}
     assert "not run" in cost_page.faults(tmp_path)
