@@ -4,11 +4,13 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -56,6 +58,22 @@ def test_the_lock_file_pins_every_declared_package_within_its_range():
     for name, requirement in declared().items():
         assert name in versions, f"{name} is not in requirements.lock"
         assert requirement.specifier.contains(versions[name]), f"{name} is locked at {versions[name]}"
+
+
+def test_every_locked_package_runs_on_the_oldest_python_that_the_project_promises():
+    """The system's own Python of a distribution is often the first of its series: Debian 12 has 3.11.2."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    oldest = project["requires-python"].removeprefix(">=") + ".0"
+    ranges = {name: metadata.metadata(name)["Requires-Python"] or "" for name in locked() if is_installed(name)}
+    assert len(ranges) > 50
+    assert {name: wanted for name, wanted in ranges.items() if not SpecifierSet(wanted).contains(oldest)} == {}
+
+
+def is_installed(name: str) -> bool:
+    try:
+        return bool(metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return False
 
 
 def test_the_lock_file_names_no_build_variant_and_no_address():
