@@ -151,8 +151,8 @@ else:
     many, labels = recorded.scores, recorded.labels
     class_names = recorded.class_names
     print(
-        f"{len(many)} images, {recorded.network}. The network has probably been "
-        "trained on these images, so that no accuracy here is one on ImageNet."
+        f"{len(many)} images, scored by {recorded.network}. The network was probably "
+        "trained on these images, so no accuracy here is an ImageNet accuracy."
     )
 
 # %% [markdown]
