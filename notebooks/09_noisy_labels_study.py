@@ -46,7 +46,7 @@ notebook.start(profile)
 results = paths.results_folder(profile)
 
 # %% [markdown]
-# With probability $p$ a training label is drawn anew among the five classes of its group. A network that answers with
+# With probability $p$ a training label is redrawn from the five classes of its group. A network that answers with
 # all five classes of the group is right for every corrupted label, so a perfect classifier can still have a top-5 error
 # of zero, even on the noisy labels. The paper claims that $L_{5,1}$ keeps more of its top-5 accuracy than cross-entropy
 # as $p$ grows.
@@ -71,7 +71,7 @@ print("each loss tuned:", evidence.origin(tuned, tuned_grid))
 print("the paper's rate and decay:", evidence.origin(pair, pair_grid))
 
 # %% [markdown]
-# **Figure.** Top-5 accuracy on clean test images against the share of labels drawn anew within superclasses. The
+# **Figure.** Top-5 accuracy on clean test images against the share of labels redrawn within superclasses. The
 # paper's values are hollow, ours are filled, and bars are standard deviations over five seeds. With the paper's rate
 # and decay (right) the paper's picture appears. With each loss tuned (left) the two curves nearly coincide.
 
@@ -486,7 +486,7 @@ for name, group in groupings.items():
     print(f"{tables.GROUPING_NAMES[name]}: {names}")
 
 # %% [markdown]
-# A share $p$ of the labels is drawn anew. One in five of these happens to stay what it was, so about $\frac{4}{5} p$ of
+# A share $p$ of the labels is redrawn. One in five of these happens to stay what it was, so about $\frac{4}{5} p$ of
 # the labels are wrong.
 
 # %%

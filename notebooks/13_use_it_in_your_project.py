@@ -221,7 +221,7 @@ tables.show(tables.settings_table(experiments))
 #
 # The project carries features of CIFAR-100: 128 numbers per image from a network trained on
 # ImageNet. Many projects train only a small head on features of this kind, as we do here. For the noisy
-# labels, eight of ten labels are drawn anew from a block of five classes with neighbouring numbers.
+# labels, eight of ten labels are redrawn from a block of five classes with neighbouring numbers.
 
 # %%
 data = load_data(RunConfig(**{**FEATURES.to_dict(), "train_size": train_images}))

@@ -343,7 +343,7 @@ assert starts["balanced noised top-k", "ε = 0"] == 0.15
 #
 # Thirteen losses ($L_{k,\tau}$ with two temperatures) on the built-in features of CIFAR-100: a head with one hidden
 # layer, $k = 5$, five seeds. Without noise the training sets have 20,000 images or the sizes of Table 2. With noise a
-# share $p$ of 20,000 labels is drawn anew within superclasses or within index blocks ([chapter
+# share $p$ of 20,000 labels is redrawn within superclasses or within index blocks ([chapter
 # 9](09_noisy_labels_study.ipynb)). Every loss has ten pairs of rate and decay to choose from. They are judged on
 # validation images by the mean of top-5 at $p = 0$ and at $p = 0.8$ within superclasses. Six pairs are a grid of two
 # rates and three decays. The other four lie beyond the end of that grid at which the best of the six lay: smaller decays

@@ -3,7 +3,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 say "Opening JupyterLab in notebooks/ (stop with Ctrl-C; the address with its token is printed below)"
-# In a container one is often root, and Jupyter then asks for a word more.
+# In a container one is often root, which Jupyter accepts only with this option.
 [ "$(id -u)" != 0 ] || set -- --allow-root "$@"
 export JUPYTER_PREFER_ENV_PATH=1
 # Lists the chapters without their .py twins, shows Markdown pages rendered, and asks nothing about news.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes requirements.lock anew from the ranges in pyproject.toml. TORCH and TORCHVISION choose that pair.
+# Makes a new requirements.lock from the ranges in pyproject.toml. TORCH and TORCHVISION choose that pair.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 folder=$(mktemp -d)

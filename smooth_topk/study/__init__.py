@@ -16,5 +16,5 @@ recorded needs no training code.
     chapters      what notebooks call: the start of a chapter, sliders, the explorer, the runs of a chapter
     book          the command lines: running the chapters, building the book and its pages, the benchmark
 
-`records` stands before `data` and `training` because whoever writes results needs its files, locks and paths.
+`records` stands before `data` and `training` because every room that writes results needs its files, locks and paths.
 """

@@ -7,7 +7,7 @@ of a chapter that did not succeed. These are pipes and not files, because a disk
 The end of standard input asks the chapter to stop: the study was stopped, or killed. The kernel then gets what Ctrl-C
 would send it, so that the trainings of the cell write their checkpoints, on this machine and on a cluster.
 
-The notebook grows in `partial/` and moves to `notebooks/` in one step when its last cell is done, so that what lies in
+The notebook grows in `partial/` and moves to `notebooks/` in one step when its last cell is done, so that what is in
 `notebooks/` is always whole.
 """
 
@@ -58,7 +58,7 @@ class Supervisor:
             print(json.dumps(event), file=self.events)
 
     def begin_cell(self, cell: int, cells: int) -> None:
-        """Called before every cell; raises KeyboardInterrupt when the chapter shall stop."""
+        """Called before every cell; raises KeyboardInterrupt when the chapter has to stop."""
         if self.asked_to_stop:
             raise KeyboardInterrupt
         self.place = {"cell": cell, "cells": cells}
@@ -99,7 +99,7 @@ class Client(PapermillNotebookClient):
 
 
 class SupervisedEngine(Engine):
-    """papermill's own engine with a client that can be interrupted, and a word to the study before every cell."""
+    """papermill's own engine with a client that can be interrupted, and an event to the study before every cell."""
 
     @classmethod
     def execute_managed_notebook(

@@ -135,7 +135,7 @@ def read_parameters(source: Path) -> tuple[dict[str, Any], list[str]]:
         except (AttributeError, ValueError):
             text = ast.unparse(statement)
             raise Refusal(
-                f"{source.name}: the parameters cell holds `{text}`, only NAME = LITERAL may stand there."
+                f"{source.name}: the parameters cell holds `{text}`, where only NAME = LITERAL is allowed."
             ) from None
     if not isinstance(parameters.get("profile"), str):
         raise Refusal(f'{source.name} has no parameter profile: write profile = "quick" in its parameters cell.')

@@ -1,6 +1,6 @@
 """Executed chapters in, one small PNG per figure with sliders out: what GitHub and nbviewer show in its place.
 
-    python scripts/book_pictures.py --notebooks runs/quick/notebooks       draws them anew into notebooks/pictures
+    python scripts/book_pictures.py --notebooks runs/quick/notebooks       draws them again into notebooks/pictures
 
 A twin in `notebooks` has no outputs. So the cell above each `controls.explore(...)` holds the picture of the starting
 values as a Markdown image. The cell carries the tag `start-picture`; the book leaves it out, because there the figure

@@ -21,7 +21,7 @@ class EpochPlan:
     """What happens at every place of the global order of one epoch; all fields have the shape (places,).
 
     Attributes:
-        order: which training image stands there.
+        order: the training image at each place of the epoch.
         flips: whether it is mirrored.
         draws_down: how far down the crop begins, as an integer below 2³¹ for `scaled`.
         draws_right: the same to the right.

@@ -1,4 +1,4 @@
-"""The built-in features, computed anew: images of CIFAR-100 in, 128 small integers per image out.
+"""How the built-in features are computed: images of CIFAR-100 in, 128 small integers per image out.
 
 A network trained on ImageNet (EfficientNet-Lite0) sees each image at 112 x 112 pixels; the mean over its last feature
 map gives 1,280 numbers. A principal component analysis, fitted on the training images without their labels, keeps 128

@@ -3,7 +3,7 @@
 `book/results/cifar100_features.npz` holds them for all 50,000 training and 10,000 test images, one byte per feature,
 with the fine labels; `cifar100_features.json` beside it says how it was made. They lie with the recorded results,
 because they are a measurement of ours and no part of the package: the wheel does not carry them.
-`feature_extraction.py` computes them anew from the images.
+`feature_extraction.py` computes them from the images.
 """
 
 import hashlib
@@ -50,12 +50,12 @@ def load(folder: Path | None = None) -> FeatureSource:
     """Checks the feature file against its recorded sum and reads it; a second call in a process is free.
 
     Raises:
-        FileNotFoundError, ValueError: with the file and the command that makes it anew.
+        FileNotFoundError, ValueError: with the file and the command that makes it again.
     """
     folder = folder or recorded_folder()
     expected = _read_provenance(folder / PROVENANCE)
     path = folder / FILE
-    repair = f"Take it from a clone of the project, or make it anew from CIFAR-100: {COMMAND}"
+    repair = f"Take it from a clone of the project, or make it again from CIFAR-100: {COMMAND}"
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. {repair}")
     content = path.read_bytes()
@@ -81,7 +81,7 @@ def load(folder: Path | None = None) -> FeatureSource:
 
 
 def _read_provenance(path: Path) -> dict:
-    repair = f"Take it from a clone of the project, or make it anew from CIFAR-100: {COMMAND}"
+    repair = f"Take it from a clone of the project, or make it again from CIFAR-100: {COMMAND}"
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. {repair}")
     try:

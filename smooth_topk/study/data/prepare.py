@@ -6,10 +6,10 @@
     python scripts/prepare_data.py imagenet                       index DATA_FOLDER/imagenet/{train,val}/WNID/*.JPEG
     python scripts/prepare_data.py imagenet --from FOLDER         link that ImageFolder tree there first
 
-    python scripts/prepare_data.py features                       compute the built-in features anew from CIFAR-100
+    python scripts/prepare_data.py features                       compute the built-in features again from CIFAR-100
 
 The data folder is --data-folder, else the variable SMOOTH_TOPK_DATA, else data/ in the project's root. The synthetic
-data and the built-in features need no preparation: `features` is for whoever wants to check or change them. It takes
+data and the built-in features need no preparation: `features` is for those who want to check or change them. It takes
 about ten minutes on one core, keeps what it has computed in DATA_FOLDER/cifar100_features, and writes
 cifar100_features.npz and cifar100_features.json to book/results, or to the folder that --output names.
 """

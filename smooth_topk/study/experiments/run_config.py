@@ -68,7 +68,7 @@ class RunConfig:
 
     dataset: str = "synthetic"
     train_size: int | float | None = None  # None: all; a float: that share; an int: that many images; balanced, nested
-    noise_level: float = 0.0  # the paper's p: share of the training labels drawn anew
+    noise_level: float = 0.0  # the paper's p: share of the training labels redrawn
     noise_grouping: str = "superclass"  # as in section 5.1, or "index_blocks" as in the authors' public code
     validation_labels: str = "clean"
     model: str = "small"

@@ -204,7 +204,7 @@ class Abuse:
             print(f"      {words}", flush=True)
 
     def draw(self, names: Sequence[str]) -> str:
-        """Draws a fault from a shuffled deck, so that every kind comes before the deck is laid anew.
+        """Draws a fault from a shuffled deck, so that every kind comes before any comes again.
 
         Faults of workers and disks are in it four times, because a driver takes long to start again.
         """

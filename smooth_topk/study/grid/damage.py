@@ -44,7 +44,7 @@ READABLE: dict[str, Callable[[bytes], bytes]] = {
     "byte order mark": lambda content: b"\xef\xbb\xbf" + content,
     "line ends of Windows": lambda content: with_line_ends(content, b"\r\n"),
     "no last line end": lambda content: content.rstrip(),
-    "a row stands there twice": twice,
+    "a row appears twice": twice,
 }
 REFUSED: dict[str, Callable[[bytes], bytes]] = {
     "semicolons": lambda content: content.replace(b",", b";"),

@@ -129,7 +129,7 @@ class RayGrid:
             self._stop(list(running))
 
     def _show(self, board, running: dict[str, RunConfig]) -> None:
-        with contextlib.suppress(ray.exceptions.RayError):  # no answer in time, or the board starts anew: shown later
+        with contextlib.suppress(ray.exceptions.RayError):  # no answer in time, or the board restarts: shown later
             for run_id, epochs in ray.get(board.take.remote(), timeout=POLL_SECONDS).items():
                 if run_id in running:
                     self.on_epoch(running[run_id], epochs)

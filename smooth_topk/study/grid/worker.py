@@ -42,7 +42,7 @@ def _receive(orders: queue.Queue) -> None:
         orders.put(order)
         if order is None:
             return
-    os.kill(os.getpid(), signal.SIGTERM)  # the end without a word: the grid is gone or wants to stop
+    os.kill(os.getpid(), signal.SIGTERM)  # input ended without null: the grid is gone or wants to stop
 
 
 def _train(order: dict, send) -> None:

@@ -112,7 +112,7 @@ def _refuse_contradictions(
             values = "; ".join(f"{name} is {here[name]} here and {there[name]} there" for name in differing)
             raise ValueError(
                 f"The run {there['run_id']} is recorded with different results in {target / RUNS} and {source / RUNS}: "
-                f"{values}. {NOTHING} Delete the row that shall not count from its {RUNS}, then merge again."
+                f"{values}. {NOTHING} Delete the row that should not count from its {RUNS}, then merge again."
             )
 
 

@@ -6,7 +6,7 @@ that a resumed run never appears twice. A column that the file does not have yet
 rows; a column that a row does not have is blank in that row.
 
 People open these files in editors, and merge them. What can be read without doubt is read: a byte order mark, line ends
-of Windows, blank lines, spaces around a value, a last row without its line end, a row that stands there twice.
+of Windows, blank lines, spaces around a value, a last row without its line end, a row that appears twice.
 Everything else is refused with the file, the line, the column and what to do about it, and nothing is written. Only a
 last line that was cut off in the middle, which a crash of the machine can leave, is left out with a warning.
 
@@ -64,7 +64,7 @@ def append_run(folder: Path, row: dict, epoch_rows: Sequence[dict] = ()) -> dict
     """Adds the epochs of a finished run, then the run itself: a run that is recorded has all its epochs.
 
     Returns:
-        The recorded row as `find_run` gives it: the one of before where the run had been recorded already.
+        The recorded row as `find_run` gives it: the earlier one where the run was recorded already.
     """
     path = Path(folder) / RUNS
     known = any(known["run_id"] == row["run_id"] for known in _read(path, RUN_KEY).rows)
@@ -255,7 +255,7 @@ def _merge_duplicates(table: _Table, key: Sequence[str]) -> None:
         again = [_key(row, key) for place, row in enumerate(table.rows) if place not in kept]
         names = list(dict.fromkeys(_named(name, key) for name in again))
         warnings.warn(
-            f"{table.path} has rows that stand there more than once; each counts once: {', '.join(names[:5])}"
+            f"{table.path} has rows that appear more than once; each counts once: {', '.join(names[:5])}"
             f"{', ...' if len(names) > 5 else '.'}",
             stacklevel=4,
         )

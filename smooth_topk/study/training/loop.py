@@ -60,7 +60,7 @@ class Progress:
 
 
 class Run:
-    """One run on this process's share of the data; made anew from its folder after an interruption.
+    """One run on this process's share of the data; restored from its folder after an interruption.
 
     Args:
         data: what `load_data` returns.
