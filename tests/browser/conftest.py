@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,7 +41,7 @@ def chromium() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=PATIENCE)
         yield browser
         browser.close()
 
@@ -75,11 +76,21 @@ class Watched:
 
 
 @pytest.fixture
-def watched(chromium: Browser) -> Iterator[Watched]:
-    context = chromium.new_context(viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(PATIENCE)
-    yield Watched(context.new_page())
-    context.close()
+def new_page(chromium: Browser) -> Iterator[Callable[..., Page]]:
+    """Opens pages that wait for a busy machine, each in a context of its own, and closes them after the test."""
+    with contextlib.ExitStack() as contexts:
+
+        def open_page(**options) -> Page:
+            context = contexts.enter_context(chromium.new_context(**options))
+            context.set_default_timeout(PATIENCE)
+            return context.new_page()
+
+        yield open_page
+
+
+@pytest.fixture
+def watched(new_page: Callable[..., Page]) -> Watched:
+    return Watched(new_page(viewport={"width": 1280, "height": 900}))
 
 
 @pytest.fixture(scope="session")

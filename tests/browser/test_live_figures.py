@@ -1,12 +1,18 @@
 """Figures that move without a kernel: every control of every chapter, from a folder, by keyboard, mouse and touch."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from browsing import expect
 
 from smooth_topk.study.book import plan
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -65,9 +71,8 @@ def test_a_slider_moves_by_mouse(figure, watched):
     assert figure.locator("svg").inner_html() != before
 
 
-def test_a_stepper_moves_by_touch_and_stops_at_its_ends(book, chromium):
-    context = chromium.new_context(viewport=WIDTHS["phone"], has_touch=True)
-    page = context.new_page()
+def test_a_stepper_moves_by_touch_and_stops_at_its_ends(book, new_page):
+    page = new_page(viewport=WIDTHS["phone"], has_touch=True)
     page.goto((book / "chapters" / "00_start_here.html").as_uri())
     figure = page.locator(".live-figure")
     ready(figure)
@@ -78,7 +83,6 @@ def test_a_stepper_moves_by_touch_and_stops_at_its_ends(book, chromium):
     expect(figure.locator("svg")).to_have_attribute("aria-label", re.compile("step i 3"))
     for target in figure.locator("button, input, select").all():
         assert target.bounding_box()["height"] >= 44
-    context.close()
 
 
 def test_a_choice_changes_the_picture(figure):

@@ -7,6 +7,7 @@ from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 import numpy as np
 import pytest
 import torch
+from compiler import needs_compiler
 from kernel_accuracy import random_scores
 from mpmath import mp, mpf
 from reference import reference_gradient, reference_loss
@@ -405,6 +406,7 @@ def test_the_operators_for_compilers_describe_their_results():
     torch.library.opcheck(torch_large_k.backward_operator, (scores, *state, torch.ones(4), 12, 1.0))
 
 
+@needs_compiler
 @pytest.mark.slow
 def test_torch_compile_traces_plain_torch_for_several_numbers_of_classes():
     compiled = torch.compile(lambda *arguments: run(torch_large_k, *arguments, 40, 0.5), fullgraph=True)

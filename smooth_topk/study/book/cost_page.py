@@ -104,7 +104,7 @@ def overhead(results: Path) -> str:
         {OVERHEADS[name]: {"ratio": f"{row['ratio']:.3f}", "samples": row["samples"]} for name, row in rows.iterrows()}
     ).T.rename_axis("what")
     per_run, start = (rows.loc["grid, 1 worker", name] for name in ("seconds_per_run", "seconds_at_start"))
-    where = f"{rows['cpu'].iloc[0]}, {rows['machine'].iloc[0]}, {rows['date'].iloc[0]}"
+    where = plain(f"{rows['cpu'].iloc[0]}, {rows['machine'].iloc[0]}, {rows['date'].iloc[0]}")
     adds = f"{per_run:.2f} s" if per_run >= 0.005 else "less time than this measurement can resolve"
     return table_with_text(
         table,

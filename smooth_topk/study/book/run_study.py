@@ -278,13 +278,14 @@ def run(folder: Path, tasks: list[Task], missing: list[Task], options: Namespace
 @contextlib.contextmanager
 def cluster_for_all(cluster: str | None) -> Iterator[str | None]:
     """Yields where all chapters send their trainings: one cluster is started, or joined, for the whole study."""
-    if not cluster:
+    kind, _, address = (cluster or executor_setting()).partition(":")
+    if kind != "ray":
         yield None
         return
     from smooth_topk.study.grid.ray_cluster import shared_cluster
 
-    with shared_cluster(cluster.partition(":")[2] or None) as address:
-        yield f"ray:{address}"
+    with shared_cluster(address or None) as found:
+        yield f"ray:{found}"
 
 
 def build_book(folder: Path) -> int:

@@ -9,9 +9,9 @@ tasks. Only environment variables reach all of them, so these five carry the set
     SMOOTH_TOPK_EXECUTOR    where training runs go: local, ray or ray:ADDRESS; by default local
     SMOOTH_TOPK_WORKERS     training processes at a time on this machine; by default one per GPU or core
 
-`run_study.py` sets the first two, the fourth with --cluster and the fifth where chapters share the cores, and it makes
-the third absolute. What a single run needs travels beside them: its RunConfig and the arguments of `fit` as JSON, one
-line per run on the standard input of a local worker, or as the arguments of a Ray task.
+`run_study.py` sets the first two, the fourth to the cluster that all chapters share, and the fifth where chapters share
+the cores, and it makes the third absolute. What a single run needs travels beside them: its RunConfig and the arguments
+of `fit` as JSON, one line per run on the standard input of a local worker, or as the arguments of a Ray task.
 """
 
 import argparse

@@ -28,6 +28,8 @@ def test_the_measured_overhead_is_shown_with_its_machine_and_day(tmp_path):
     assert "0.52 s" in text
     assert "4.1 s" in text
     assert all(value in text for value in origin.values())
+    pd.DataFrame(rows).assign(**origin | {"cpu": "<script>"}).to_csv(tmp_path / cost_page.OVERHEAD_FILE, index=False)
+    assert r"\<script\>, Linux, 2 cores" in cost_page.overhead(tmp_path)
 
 
 def test_the_page_includes_everything_that_is_written_for_it(tmp_path):
@@ -63,6 +65,16 @@ def test_the_recorded_faults_are_many_and_nothing_was_lost_and_the_page_says_so(
     assert f"of which {count} ended with" in text
     assert "; 0 recorded rows were lost." in text
     assert not re.search(r"\b[Nn]one\b", text)
+
+
+def test_the_page_starts_a_cluster_with_a_token_and_says_what_one_without_does():
+    page = (ROOT / "book" / "gpu_server.md").read_text(encoding="utf-8")
+    commands, _, rest = page[page.index("\n## A cluster\n") :].partition(":::{admonition}")
+    assert commands.index("ray get-auth-token") < commands.index("RAY_AUTH_MODE=token") < commands.index("ray start")
+    warning = " ".join(rest.partition("\n:::\n")[0].split())
+    assert warning.startswith("A cluster without a token runs the code of anybody who can reach it :class: warning")
+    assert "Ray listens on all network interfaces" in warning
+    assert "behind a firewall" in warning
 
 
 def test_the_night_is_said_with_the_hours_of_its_runs():

@@ -1,5 +1,6 @@
 """The runner: plans, refusals, failures, a kill half-way, resuming. Each test has a small project of its own."""
 
+import contextlib
 import csv
 import errno
 import json
@@ -12,12 +13,15 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import nbformat
+import pandas as pd
 import psutil
 import pytest
 
+from smooth_topk.study import grid
 from smooth_topk.study.book import build, chapter_queue, dry_run, plan, run_study
 from smooth_topk.study.experiments import profiles
 from smooth_topk.study.experiments.expected_cost import expected_seconds
@@ -366,14 +370,29 @@ def test_a_cluster_that_does_not_answer_is_refused_within_seconds(project, capsy
         assert run_study.main(["--cluster", f"ray:127.0.0.1:{closed.getsockname()[1]}"]) == 2
     assert time.monotonic() - started < 20
     assert "No Ray cluster answers at 127.0.0.1:" in capsys.readouterr().err
+    assert not (project / "runs").exists()
+
+
+def test_an_address_that_swallows_every_packet_is_given_up_within_seconds(monkeypatch):
+    waited = []
+
+    def swallow(place, timeout):
+        waited.append(timeout)
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(cluster_address.socket, "create_connection", swallow)
+    with pytest.raises(ConnectionError, match=r"No Ray cluster answers at 10\.0\.0\.1:6379 \(timed out\)"):
+        cluster_address.check_address("10.0.0.1:6379")
+    assert sum(waited) < 20
 
 
 def test_a_server_that_is_no_ray_cluster_is_refused(monkeypatch):
-    monkeypatch.setattr(cluster_address, "SECONDS_TO_ANSWER", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setattr(cluster_address, "SECONDS_TO_ANSWER", 0.5)
         with pytest.raises(ConnectionError, match=rf"No Ray cluster answers at {address} \(timed out\)"):
             cluster_address.check_address(address)
+        monkeypatch.setattr(cluster_address, "SECONDS_TO_ANSWER", PATIENCE)  # from now on something answers
         answer = threading.Thread(target=answer_once, args=(silent, b"HTTP/1.1 400 Bad Request\r\n"))
         silent.accept()[0].close()
         answer.start()
@@ -428,11 +447,13 @@ class PretendedStudy:
     """Stands in for the processes of the chapters: writes what they would leave, or does what a test asks."""
 
     ran: ClassVar[list[str]] = []
+    executors: ClassVar[list[str | None]] = []
     outcome: ClassVar[dict] = {"status": "done", "error": "", "cell": ""}
     during = staticmethod(lambda: None)
 
     def __init__(self, folder, profile, workers, executor=None):
         self.folder, self.profile, self.results_key = folder, profile, plan.results_key(profile)
+        self.executors.append(executor)
 
     def execute(self, tasks):
         type(self).during()
@@ -446,9 +467,51 @@ class PretendedStudy:
 
 @pytest.fixture
 def pretended(monkeypatch):
-    study = type("Pretended", (PretendedStudy,), {"ran": []})
+    study = type("Pretended", (PretendedStudy,), {"ran": [], "executors": []})
     monkeypatch.setattr(run_study, "Study", study)
     return study
+
+
+@pytest.mark.parametrize("trainings", [False, True], ids=["chapters", "trainings"])
+@pytest.mark.parametrize(
+    ("option", "variable", "asked"),
+    [
+        ("ray", None, [None]),
+        (None, "ray", [None]),
+        ("ray:10.0.0.1:6379", "ray", ["10.0.0.1:6379"]),
+        (None, "ray:10.0.0.1:6379", ["10.0.0.1:6379"]),
+        (None, None, []),
+    ],
+)
+def test_one_cluster_serves_the_whole_study(project, pretended, monkeypatch, trainings, option, variable, asked):
+    """A chapter that is told nothing but "ray" would start a cluster of its own."""
+    ray_cluster = pytest.importorskip("smooth_topk.study.grid.ray_cluster", reason="needs Ray", exc_type=ImportError)
+    found, used = [], []
+
+    @contextlib.contextmanager
+    def shared_cluster(address):
+        found.append(address)
+        yield address or "127.0.0.1:6380"
+
+    def run_grid(runs, executor, **_):
+        used.append(executor)
+        table = pd.DataFrame({"status": ["finished"] * len(runs)})
+        table.attrs["recorded_before"] = 0
+        return table
+
+    monkeypatch.setattr(ray_cluster, "shared_cluster", shared_cluster)
+    monkeypatch.setattr(cluster_address, "check_address", lambda address: None)
+    monkeypatch.setattr(grid, "run_grid", run_grid)
+    monkeypatch.setattr(pretended, "executors", used)
+    if variable:
+        monkeypatch.setenv("SMOOTH_TOPK_EXECUTOR", variable)
+    for name in ("01_first", "02_second"):
+        write_chapter(project, name)
+    command = ["--profile", "smoke", "--no-book", *(["--trainings", "one_night"] if trainings else [])]
+    assert run_study.main([*command, *(["--cluster", option] if option else [])]) == 0
+    assert found == asked
+    local = "local" if trainings else None
+    assert used == [f"ray:{asked[0] or '127.0.0.1:6380'}" if asked else local]
 
 
 def test_what_is_done_is_not_run_unless_again_is_asked_for(project, pretended):
@@ -473,6 +536,56 @@ def test_results_that_changed_elsewhere_make_chapters_run_again_and_own_results_
     results.write_text("merged from another machine")
     assert run_study.main(command) == 0
     assert pretended.ran == ["01_first"] * 2
+
+
+@pytest.fixture
+def ended(project, monkeypatch):
+    """Chapters whose processes have ended as soon as they start; each records a result and leaves its notebook."""
+
+    class Ended:
+        def __init__(self, task, job, log, environment):
+            self.task, self.place, self.process = task, "", SimpleNamespace(poll=lambda: 0)
+            (project / "book" / "results" / f"{task.name}.csv").write_text("recorded by this study")
+            notebook = nbformat.v4.new_notebook(metadata={"smooth_topk": job["metadata"] | {"seconds": 1.0}})
+            nbformat.write(notebook, job["output"])
+
+        def listen(self):
+            pass
+
+        def outcome(self, folder):
+            return {"notebook": self.task.name, "status": "done", "seconds": 1.0}
+
+    monkeypatch.setattr(chapter_queue, "Chapter", Ended)
+
+
+def test_what_the_chapters_of_a_study_record_makes_none_of_them_run_again(project, ended, capsys):
+    for name in ("01_first", "02_second"):
+        write_chapter(project, name)
+    for missing in (2, 0):
+        assert run_study.main(["--no-book", "--profile", "laptop", "--workers", "1"]) == 0
+        assert f"{missing} chapters to run" in capsys.readouterr().out
+
+
+def test_a_disk_that_is_full_when_a_chapter_has_ended_does_not_end_the_study(project, ended, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(chapter_queue, "remember_results", full)
+    for name in ("01_first", "02_second"):
+        write_chapter(project, name)
+    assert run_study.main(["--no-book"]) == 0
+    assert "(2 of 2)" in capsys.readouterr().out
+
+
+def test_a_chapter_whose_files_cannot_be_written_fails_with_the_file_and_the_others_run(project, ended, capsys):
+    for name in ("01_first", "02_second"):
+        write_chapter(project, name)
+    in_the_way = project / "runs" / "quick" / "partial" / "01_first.ipynb"
+    in_the_way.mkdir(parents=True)
+    assert run_study.main(["--no-book"]) == 1
+    output = capsys.readouterr().out
+    assert f"!! 01_first failed: {in_the_way}: Is a directory." in output
+    assert "   done     02_second" in output
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"cells": 3}', b"\xff\xfe"])
@@ -572,7 +685,7 @@ def test_ctrl_c_during_the_imports_is_one_sentence(tmp_path):
     for folder in ("scripts", "smooth_topk/study/book"):
         (tmp_path / folder).mkdir(parents=True)
     shutil.copy(PROJECT / "scripts" / "run_study.py", tmp_path / "scripts")
-    slow = "import pathlib, time\npathlib.Path(__file__).with_name('begun').touch()\ntime.sleep(60)\n"
+    slow = f"import pathlib, time\npathlib.Path(__file__).with_name('begun').touch()\ntime.sleep({PATIENCE})\n"
     (tmp_path / "smooth_topk" / "__init__.py").write_text(slow)
     command = [sys.executable, tmp_path / "scripts" / "run_study.py"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={"PATH": os.environ["PATH"]})

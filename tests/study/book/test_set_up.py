@@ -9,10 +9,15 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[3]
-# Stands in for Python: notes what it is asked to do, and makes a .venv that holds nothing but itself.
+PATIENCE = 400  # seconds until a script that should have ended is given up
+# Stands in for Python: notes what it is asked to do, and makes a .venv that holds nothing but itself, where AWAITED
+# names a text only when the file PRINTED holds it.
 PYTHON = """#!/bin/bash
 echo "$@" >> "$LOG"
-if [ "$1 $2" = "-m venv" ]; then sleep "${SECONDS_TO_MAKE:-0}"; mkdir -p "$3/bin" && cp "$0" "$3/bin/python"; fi
+if [ "$1 $2" = "-m venv" ]; then
+    for _ in {1..2000}; do grep --quiet "${AWAITED:-}" "${PRINTED:-$LOG}" && break; sleep 0.1; done
+    mkdir -p "$3/bin" && cp "$0" "$3/bin/python"
+fi
 if [ "$1" = "-c" ]; then
     if [[ "$2" == *cuda* ]]; then exit "$WITHOUT_GPU"; fi
     echo "some version"
@@ -31,7 +36,7 @@ def set_up(folder, **variables):
     environment = os.environ | {"PYTHON": str(python), "LOG": str(folder / "log"), "WITHOUT_GPU": "1"}
     environment.pop("TORCH_INDEX_URL", None)
     command, environment = ["bash", "scripts/setup.sh"], environment | variables
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return done.stdout, [line for line in (folder / "log").read_text().splitlines() if "pip install" in line]
 
@@ -61,13 +66,15 @@ def test_two_scripts_at_once_make_one_environment(tmp_path):
     set_up(tmp_path)
     (tmp_path / "log").unlink()
     shutil.rmtree(tmp_path / ".venv")
-    variables = {"PYTHON": str(tmp_path / "python"), "LOG": str(tmp_path / "log"), "SECONDS_TO_MAKE": "3"}
+    variables = {"PYTHON": str(tmp_path / "python"), "LOG": str(tmp_path / "log")}
+    variables |= {"PRINTED": str(tmp_path / "printed"), "AWAITED": "Waiting"}  # the first ends when the second waits
     command, environment = ["bash", "scripts/setup.sh"], os.environ | variables
-    both = [subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) for _ in "ab"]
-    printed = [process.communicate(timeout=60)[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0]
-    assert sum("Making .venv" in text for text in printed) == 1
-    assert sum("Waiting for another process that is making .venv" in text for text in printed) == 1
+    with open(tmp_path / "printed", "a") as printed:
+        both = [subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=printed) for _ in "ab"]
+    assert [process.wait(timeout=PATIENCE) for process in both] == [0, 0]
+    lines = (tmp_path / "printed").read_text().splitlines()
+    assert sum("Making .venv" in line for line in lines) == 1
+    assert sum("Waiting for another process that is making .venv" in line for line in lines) == 1
     assert (tmp_path / "log").read_text().count("-m venv") == 1
 
 

@@ -1,3 +1,4 @@
+import contextlib
 import json
 import signal
 import subprocess
@@ -78,8 +79,9 @@ def test_a_worker_that_is_killed_is_replaced_and_its_run_goes_on(one_by_one, dat
         if not killed:
             killed.append(config.run_id)
             for child in psutil.Process().children():
-                if "smooth_topk.study.grid.worker" in child.cmdline():
-                    child.kill()
+                with contextlib.suppress(psutil.Error):  # what has just ended has no command
+                    if "smooth_topk.study.grid.worker" in child.cmdline():
+                        child.kill()
         real(bar, config, epochs_done)
 
     monkeypatch.setattr(grid._Bar, "epoch", epoch)
@@ -124,11 +126,14 @@ def test_ctrl_c_stops_a_grid_with_checkpoints_and_it_goes_on(one_by_one, data, t
         " runs_folder=sys.argv[2] + '/runs', data_folder=sys.argv[3], workers=2, progress=False)"
     )
     configs = json.dumps([config.to_dict() for config in FOUR])
-    process = subprocess.Popen([sys.executable, "-c", program, configs, tmp_path, data], stderr=subprocess.PIPE)
-    while process.poll() is None and not list(tmp_path.glob("runs/*/checkpoint-*.pt")):
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    errors = process.communicate()[1].decode()
+    (tmp_path / "runs").mkdir()
+    with exclusive(tmp_path / "runs" / f"{FOUR[0].run_id}.lock", wait=False):  # the grid cannot end before the signal
+        process = subprocess.Popen([sys.executable, "-c", program, configs, tmp_path, data], stderr=subprocess.PIPE)
+        awaited = ("runs/*/checkpoint-*.pt", "results/runs.csv")  # the second where the first came and went unseen
+        while process.poll() is None and not any(list(tmp_path.glob(pattern)) for pattern in awaited):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        errors = process.communicate()[1].decode()
     assert process.returncode == -signal.SIGINT, errors
     assert "Traceback" not in "".join(path.read_text() for path in (tmp_path / "runs").glob("worker-*.log"))
     grid_of(tmp_path, data)

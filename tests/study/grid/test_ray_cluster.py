@@ -1,5 +1,6 @@
 """The grid on a real Ray cluster of two nodes on this machine."""
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -7,11 +8,13 @@ import sys
 import threading
 import time
 
+import psutil
 import pytest
 from small_runs import assert_same_results, fit_small, small_config
 
 from smooth_topk.study.grid import run_grid
 from smooth_topk.study.records.runs import read_runs
+from smooth_topk.study.training.checkpoints import load_checkpoint
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("ray")]
 SIX = [
@@ -49,8 +52,9 @@ def kill_a_task_after_a_checkpoint(cluster, folder, killed):
     while time.monotonic() < deadline and not killed:
         if list(folder.glob("runs/*/checkpoint-*.pt")):
             for process in cluster.tasks()[:1]:
-                process.kill()
-                killed.append(process.pid)
+                with contextlib.suppress(psutil.Error):  # it has just ended
+                    process.kill()
+                    killed.append(process.pid)
         time.sleep(0.005)
 
 
@@ -80,16 +84,18 @@ PROGRAM = """
 import json, sys
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.grid import run_grid
-folder, data, executor, configs = sys.argv[1:]
+folder, data, executor, configs, minutes = sys.argv[1:]
 run_grid([RunConfig.from_dict(values) for values in json.loads(configs)], results_folder=folder + "/results",
-         runs_folder=folder + "/runs", data_folder=data, executor=executor, progress=False, checkpoint_minutes=0)
+         runs_folder=folder + "/runs", data_folder=data, executor=executor, progress=False,
+         checkpoint_minutes=float(minutes))
 """
 
 
-def start_driver(folder, data, cluster, configs):
+def start_driver(folder, data, cluster, configs, checkpoint_minutes=0):
     """Starts a grid on the cluster in a process of its own."""
     values = json.dumps([config.to_dict() for config in configs])
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, folder, data, f"ray:{cluster.address}", values])
+    arguments = [folder, data, f"ray:{cluster.address}", values, str(checkpoint_minutes)]
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments])
 
 
 def test_a_node_that_is_lost_with_its_run_and_replaced_changes_no_bit(local, cluster, data, tmp_path):
@@ -115,15 +121,19 @@ def test_two_drivers_train_every_run_once(local, cluster, data, tmp_path):
 
 
 def test_ctrl_c_cancels_the_runs_with_checkpoints_and_they_go_on(cluster, data, tmp_path):
-    config = small_config(epochs=40)
+    config = small_config(epochs=12, batch_size=1)
     executor = f"ray:{cluster.address}"
-    driver = start_driver(tmp_path, data, cluster, [config])
-    while driver.poll() is None and not list(tmp_path.glob("runs/*/checkpoint-*.pt")):
-        time.sleep(0.01)
-    driver.send_signal(signal.SIGINT)
-    assert driver.wait(WAIT_SECONDS) != 0
-    assert list(tmp_path.glob("runs/*/checkpoint-*.pt"))
+    stops, within_an_epoch, seen = 0, False, set()
+    while not within_an_epoch and stops < 5:  # a signal at the very end of an epoch meets a checkpoint in any case
+        driver = start_driver(tmp_path, data, cluster, [config], checkpoint_minutes=60)
+        while driver.poll() is None and not set(tmp_path.glob("runs/*/checkpoint-*.pt")) - seen:
+            time.sleep(0.01)
+        driver.send_signal(signal.SIGINT)
+        assert driver.wait(WAIT_SECONDS) != 0
+        stops, seen = stops + 1, set(tmp_path.glob("runs/*/checkpoint-*.pt"))
+        within_an_epoch = load_checkpoint(tmp_path / "runs" / config.run_id)["progress"]["batch"] > 0
+    assert within_an_epoch, "the cancelled run writes a checkpoint where it is"
     run_grid([config], **folders(tmp_path, data), executor=executor, progress=False)
-    assert read_runs(tmp_path / "results")["resumes"].item() == 1
+    assert read_runs(tmp_path / "results")["resumes"].item() == stops
     fit_small(tmp_path / "alone", data, config)
     assert_same_results(tmp_path, tmp_path / "alone")

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from small_runs import small_config
 
+from smooth_topk.study.grid import run_grid
 from smooth_topk.study.records.runs import append_run, read_runs
 
 ray_cluster = pytest.importorskip(
@@ -97,6 +98,15 @@ def test_without_an_address_ray_finds_or_starts_the_cluster_and_it_ends_with_the
     assert pretended.asked[0] == ("init", None)
     assert pretended.asked[-1] == ("shutdown",)
     assert read_runs(tmp_path / "results")["run_id"].tolist() == [config.run_id for config in CONFIGS]
+
+
+@pytest.mark.parametrize(("executor", "address"), [("ray", None), ("ray:10.0.0.1:6379", "10.0.0.1:6379")])
+def test_a_grid_hands_its_runs_to_the_cluster_of_the_executor(pretended, tmp_path, monkeypatch, executor, address):
+    monkeypatch.setattr(ray_cluster, "check_address", lambda address: None)
+    folders = {"results_folder": tmp_path / "results", "runs_folder": tmp_path / "runs"}
+    assert run_grid(CONFIGS, **folders, executor=executor, progress=False)["status"].tolist() == ["finished"] * 2
+    assert pretended.asked[0] == ("init", address)
+    assert sorted(pretended.submitted) == [1, 2]
 
 
 def test_a_process_that_is_connected_already_stays_connected(pretended, tmp_path):

@@ -118,6 +118,17 @@ def test_files_with_other_names_are_left_alone(tmp_path):
     assert all(other.exists() for other in others)
 
 
+def test_what_a_killed_process_left_of_a_write_is_removed_with_and_without_kept_weights(tmp_path):
+    save_checkpoint(tmp_path, state(1))
+    (tmp_path / ".checkpoint-00000001.pt.123.tmp").write_bytes(b"half")
+    assert load_checkpoint(tmp_path)["epoch"] == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-00000000.pt"]
+    (tmp_path / "best.pt").write_bytes(b"weights")
+    (tmp_path / ".best.pt.123.tmp").write_bytes(b"half")
+    remove_checkpoints(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["best.pt"]
+
+
 def draws():
     return random.random(), np.random.rand(), torch.rand(2).tolist()  # noqa: NPY002 - the global generators are tested
 

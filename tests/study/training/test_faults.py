@@ -7,6 +7,7 @@ import os
 import signal
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -140,7 +141,9 @@ def test_a_lock_that_is_held_says_by_whom_and_what_to_do(data, tmp_path):
     with (
         exclusive(tmp_path / "runs" / f"{small_config().run_id}.lock", wait=False),
         pytest.raises(
-            LockHeldError, match=rf"held by process {os.getpid()} on .*Wait until that process ends, or stop it"
+            LockHeldError,
+            match=rf"held by process {os.getpid()} on .*Wait until that process ends, or stop it\. "
+            r"If it no longer exists, .*delete this file and start again\.",
         ),
     ):
         fit_small(tmp_path, data)
@@ -213,14 +216,23 @@ def test_a_second_process_on_the_same_run_is_told_who_trains_it(data, tmp_path):
         fit_small(tmp_path, data)
 
 
+def wait_for(path, _row):
+    """What a run does at the end of an epoch that shall last until a file is there, or for five minutes."""
+    deadline = time.monotonic() + 300
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
 def test_a_second_process_that_waits_returns_the_record_of_the_first(data, tmp_path, monkeypatch, caplog):
-    first = start_fit(tmp_path, data, small_config(epochs=6), seconds_per_step=0.1)
-    lock = tmp_path / "runs" / f"{small_config(epochs=6).run_id}.lock"
+    first = start_fit(tmp_path, data, on_epoch=partial(wait_for, tmp_path / "second"))
+    lock = tmp_path / "runs" / f"{small_config().run_id}.lock"
     while first.is_alive() and not (lock.exists() and lock.read_text()):
         time.sleep(0.005)
     monkeypatch.setattr(fit_module, "load_data", None)
+    real = fit_module.logger.warning
+    monkeypatch.setattr(fit_module.logger, "warning", lambda *said: real(*said) or (tmp_path / "second").touch())
     with caplog.at_level(logging.WARNING):
-        record = fit_small(tmp_path, data, small_config(epochs=6), wait=True)
+        record = fit_small(tmp_path, data, wait=True)
     first.join()
     assert first.exitcode == 0
     assert f"is being trained by process {first.pid} on " in caplog.text
