@@ -322,18 +322,64 @@ def test_the_book_waits_until_every_chapter_has_run(project, capsys):
     ("override", "sentence"),
     [
         ("01.profile=paper", "a study has one profile: --profile paper"),
-        ("01.seeds=abc", "01_first.seeds is a number or a list of numbers, got 'abc'"),
-        ("01.seeds=[1, 'a']", "01_first.seeds is a number or a list of numbers, got [1, 'a']"),
-        ("01.seeds={}", "01_first.seeds is a number or a list of numbers, got {}"),
+        ("01.seeds=abc", "01_first.seeds is a list of numbers, got 'abc'"),
+        ("01.seeds=[1, 'a']", "01_first.seeds is a list of numbers, got [1, 'a']"),
+        ("01.seeds={}", "01_first.seeds is a list of numbers, got {}"),
+        ("01.seeds=1", "01_first.seeds is a list of numbers, got 1"),
+        ("01.seeds=[0, -1]", "01_first.seeds cannot be -1: seed must be between 0 and 4294967295"),
+        ("01.seeds=[0.5]", "01_first.seeds cannot be 0.5: seed must be an integer"),
         ("01.seeds=[]", "01_first.seeds must name at least one value, got []"),
         ("01.epochs=-1", "01_first.epochs cannot be -1: epochs must be at least 1"),
         ("01.epochs=0", "01_first.epochs cannot be 0: epochs must be at least 1"),
         ("01.epochs=1.5", "01_first.epochs is like 2, got 1.5"),
+        ("01.epochs=None", "01_first.epochs cannot be None: epochs must be an integer"),
+        ("01.epochs=" + 10_000 * "[", "01_first.epochs is like 2, got '[[["),
+        ("01.rate=-1", "01_first.rate must be finite and at least 0, got -1"),
+        ("01.rate=1e999", "01_first.rate must be finite and at least 0, got inf"),
     ],
 )
 def test_a_value_that_no_run_can_have_is_refused(project, override, sentence):
     write_chapter(project, "01_first")
     assert sentence in refusal(override)
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("09.seeds=[0, 77]", "seeds has [77], but the runs of the profile quick have [0, 1"),
+        ("09.noise_levels=[0.33]", "noise_levels has [0.33], but the runs of the profile quick have [0.0, 0.2"),
+        ("09.noise_levels=[1.5]", "noise_levels cannot be 1.5: noise_level must be between 0 and 1"),
+        ("09.grouping=foo", "grouping cannot be 'foo': noise_grouping must be one of superclass, index_blocks"),
+        ("04.taus=[-1.0]", "taus cannot be -1.0: tau must be positive"),
+        ("04.taus=['a']", "taus is like [10.0"),
+        ("03.timed_sizes=[2.5]", "timed_sizes is like [64, 256, 1024], got [2.5]"),
+        ("07.sizes=[0]", "sizes must be finite and at least 1, got [0]"),
+        ("07.rounds=0", "rounds must be finite and at least 1, got 0"),
+        ("11.image=-1", "image must be finite and at least 0, got -1"),
+        ("02.k=100", "02_smoothing_with_tau needs more classes than k, got k=100 and classes=100"),
+    ],
+)
+def test_a_value_that_a_chapter_of_the_book_cannot_take_is_refused(override, sentence):
+    assert sentence in refusal(override, names=[override[:2]])
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "09.seeds=[1]",
+        "09.noise_levels=(0.4, 1)",
+        "05.series_order=0",
+        "04.taus=[1]",
+        "01.train_size=None",
+        "11.image=1",
+    ],
+)
+def test_a_value_that_a_chapter_of_the_book_can_take_is_planned(override):
+    assert len(plan.make_plan("quick", [override[:2]], [override])) == 1
+
+
+def test_few_classes_go_with_a_small_k():
+    assert len(plan.make_plan("quick", ["02"], ["02.k=2", "02.classes=4"])) == 1
 
 
 def test_unknown_keys_of_a_profile_are_refused(project):
