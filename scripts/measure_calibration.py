@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from smooth_topk.study.measure.calibration import main
+sys.path.insert(0, str(Path(__file__).parent))
+from start import start
 
 if __name__ == "__main__":
-    sys.exit(main())
+    start("smooth_topk.study.measure.calibration")

@@ -1,15 +1,18 @@
 """Settings of the whole suite: hypothesis, random numbers, Ctrl-C, and the chapters that several tests look at."""
 
+import contextlib
 import fcntl
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from hypothesis import settings
 
 PROJECT = Path(__file__).parents[1]
+SECONDS_TO_STOP = 120  # for the tests that are under way
 
 # The same examples on every run, no files beside the tests, and no limit of time on a machine that is shared.
 settings.register_profile("suite", derandomize=True, database=None, deadline=None)
@@ -18,9 +21,33 @@ settings.load_profile("suite")
 # One thread, as the workers of a grid have: with two, sums are added in another order, and the last bits differ.
 torch.set_num_threads(1)
 
-# A shell starts its background jobs deaf to Ctrl-C, and so would be the processes that tests start and interrupt.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def stop(number: int, frame: object) -> None:
+    """SIGTERM stops the tests as Ctrl-C does: they end what they started. After either of them, SIGTERM is no second
+    Ctrl-C: scripts/test.sh sends it when it was stopped itself, and the terminal may have sent the other."""
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    raise KeyboardInterrupt
+
+
+# Also SIGINT: a shell starts its background jobs deaf to it, and so would be the processes that tests interrupt.
+for stopping in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(stopping, stop)
+
+nodes = []  # of xdist, in the process that hands out the tests
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodeready(node) -> None:
+    nodes.append(node)
+
+
+def pytest_keyboard_interrupt() -> None:
+    """Gives the processes of xdist the time to end what their tests started; xdist itself kills them soon."""
+    for process in psutil.Process().children() if nodes else ():
+        process.terminate()
+    for node in nodes:
+        with contextlib.suppress(OSError, EOFError, node.channel.RemoteError):
+            node.channel.waitclose(SECONDS_TO_STOP)
 
 
 @pytest.fixture(autouse=True)

@@ -40,6 +40,7 @@ from smooth_topk.study.book.pictures import draw_readme_pictures, write_readme_s
 from smooth_topk.study.measure.family_cost import measure_family
 from smooth_topk.study.measure.runner import measure_runner
 from smooth_topk.study.measure.training_step import measure_training_step
+from smooth_topk.study.records.endings import exit_code, why
 from smooth_topk.study.records.files import make_writable_folder, write_whole
 from smooth_topk.study.records.imagenet_scores import read_scores
 from smooth_topk.study.records.machine import describe_machine
@@ -93,9 +94,9 @@ def main(arguments: list[str] | None = None) -> int:
             if table is not None:
                 save(table.assign(**common), folder / file_name(name))
         summarise(folder, common)
-    except KeyboardInterrupt:
-        print(f"\n!! Stopped; the sections that are done are in {folder}.", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as stopped:
+        print(f"\n!! {why(stopped)}; the sections that are done are in {folder}.", file=sys.stderr)
+        return exit_code(stopped)
     except (OSError, ValueError) as error:  # a full disk, or recorded scores that cannot be read
         print(f"\n!! {as_sentence(error)}", file=sys.stderr)
         return 1

@@ -6,7 +6,8 @@
 The book opens from its folder or from any server, and asks no other host for anything. It is built in a temporary
 folder and takes the place of the old one when it is whole; a warning of Sphinx is an error.
 
-Exit codes: 0 the book is built, 1 Sphinx complained, 2 refused; the old book is then as it was.
+Exit codes: 0 the book is built, 1 Sphinx complained, 2 refused, 130 Ctrl-C, 143 SIGTERM. With all but the first, the
+old book is as it was.
 """
 
 import argparse
@@ -81,7 +82,9 @@ def build(notebooks: list[Path], output: Path, book: Path = ROOT / "book") -> bo
         stage(notebooks, source, book)
         command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
         doctrees = ["-d", str(Path(work) / "doctrees")]
-        if subprocess.call([*command, *doctrees, str(source), str(html)], env={**os.environ, "PYTHONUTF8": "1"}) != 0:
+        settings = {**os.environ, "PYTHONUTF8": "1"}
+        # In a session of its own: Ctrl-C reaches this process alone, which ends Sphinx and says so.
+        if subprocess.call([*command, *doctrees, str(source), str(html)], env=settings, start_new_session=True) != 0:
             return False
         swap(html, output, Path(work) / "old")
     return True
@@ -185,7 +188,12 @@ def public_names(path: Path) -> list[str]:
 
 
 def swap(new: Path, place: Path, aside: Path) -> None:
-    """Puts a folder in the place of another; the old one goes aside, to be removed."""
-    if place.exists():
-        os.rename(place, aside)
-    os.rename(new, place)
+    """Puts a folder in the place of another; the old one goes aside, to be removed, and comes back after a failure."""
+    try:
+        if place.exists():
+            os.rename(place, aside)
+        os.rename(new, place)
+    except BaseException:  # also Ctrl-C between the two
+        if aside.exists() and not place.exists():
+            os.rename(aside, place)
+        raise

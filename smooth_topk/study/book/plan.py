@@ -7,6 +7,7 @@ A second tag on that cell, `alone`, makes the chapter run by itself after all th
 import ast
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -17,12 +18,17 @@ import nbformat
 
 from smooth_topk.study.experiments import profiles
 from smooth_topk.study.experiments.run_config import RunConfig
+from smooth_topk.study.experiments.selections import runs_of_chapters
 from smooth_topk.study.records.files import write_whole
 from smooth_topk.study.records.paths import data_folder_or_default, project_root, recorded_folder, runs_folder
 
 PREPARE = "python scripts/prepare_data.py {name}"  # what puts a data set into the data folder
 PACKAGE_FILES = {".py", ".js", ".mplstyle"}
 RESULT_FILES = {".csv", ".npz", ".json"}
+# Parameters that mean a field of RunConfig; `dataset` and `model` depend on each other and are left out.
+FIELDS = {known.name: known.name for known in fields(RunConfig) if known.name not in ("dataset", "model")}
+FIELDS["grouping"] = "noise_grouping"
+MAY_BE_ZERO = ("series_order",)  # other whole numbers count something, and at least one of it
 SEEN = "results_seen.json"  # what book/results was when a study of this profile last looked
 
 
@@ -117,7 +123,7 @@ def parse_override(text: str, sources: Mapping[str, Path]) -> tuple[str, str, An
         raise Refusal(f"-p {text} is not of the form NOTEBOOK.NAME=VALUE, for example 09.epochs=3.")
     try:
         literal = ast.literal_eval(value)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):  # the last two from thousands of brackets
         literal = value.strip()
     return resolve(notebook, sources), parameter.strip(), literal
 
@@ -149,7 +155,10 @@ def make_task(profile: str, source: Path, settings: dict, given: dict, shared: s
     for name, value in given.items():
         if name not in defaults:
             raise Refusal(f"{source.stem} has no parameter {name!r}: it has {', '.join(defaults)}.")
-        check_value(f"{source.stem}.{name}", name, defaults[name], value)
+        check_value(profile, source.stem, name, defaults[name], value)
+    values = defaults | given
+    if "classes" in values and values.get("k", 0) >= values["classes"]:
+        raise Refusal(f"{source.stem} needs more classes than k, got k={values['k']} and classes={values['classes']}.")
     changed = {name: value for name, value in given.items() if value != defaults[name]}
     parts = [shared, source.read_text(encoding="utf-8"), json.dumps(changed, sort_keys=True)]
     found = executed(profile, source.stem)
@@ -161,39 +170,73 @@ def make_task(profile: str, source: Path, settings: dict, given: dict, shared: s
         alone="alone" in tags,
         seconds=seconds,
         needs=tuple(settings.get("needs", ())),
-        values=defaults | given,
+        values=values,
         key=digest("\n".join(parts).encode()),
         executed=found,
     )
 
 
-def check_value(where: str, name: str, default: Any, value: Any) -> None:
-    """Raises a Refusal where a value cannot replace a default: another type, or one that no run can have.
+def check_value(profile: str, chapter: str, name: str, default: Any, value: Any) -> None:
+    """Raises a Refusal where a value cannot replace a default: another type, or one that nothing can be computed with.
 
-    A default of None stands for what the profile says: a number, or a list of numbers.
+    A default of None stands for what the profile says: a number, or, where the name is the plural of a field of
+    RunConfig, a list of those values that its runs have.
     """
-    if value is None:
+    where, several = f"{chapter}.{name}", None if name in FIELDS else FIELDS.get(name.removesuffix("s"))
+    if value is None and default is None:
         return
-    wanted = "a number or a list of numbers" if default is None else f"like {default!r}"
-    if not numbers(value) if default is None else not same_kind(default, value):
+    check_kind(where, default, value, may_be_none=name in FIELDS, must_be_list=several is not None)
+    if name in FIELDS:
+        check_field(where, FIELDS[name], value)
+    elif several:
+        for each in value:
+            check_field(where, several, each)
+        runs = runs_of_chapters(profile, [chapter]).values() if default is None else ()
+        known = {getattr(run, several) for part in runs for run in part}
+        if known and (unknown := sorted(set(value) - known)):
+            raise Refusal(f"{where} has {unknown}, but the runs of the profile {profile} have {sorted(known)}.")
+    elif numbers(value):
+        counts = all(isinstance(each, int) and each > 0 for each in as_list(default)) and name not in MAY_BE_ZERO
+        if not all(counts <= each < math.inf for each in as_list(value)):
+            raise Refusal(f"{where} must be finite and at least {counts:d}, got {value!r}.")
+
+
+def check_kind(where: str, default: Any, value: Any, *, may_be_none: bool, must_be_list: bool) -> None:
+    """Raises a Refusal where a value has another type than a parameter takes, or is an empty list."""
+    if value is None and may_be_none:
+        return
+    if default is None:
+        fits = numbers(value) and (isinstance(value, (list, tuple)) or not must_be_list)
+        wanted = "a list of numbers" if must_be_list else "a number or a list of numbers"
+    else:
+        fits, wanted = same_kind(default, value), f"like {default!r}"
+    if not fits:
         raise Refusal(f"{where} is {wanted}, got {value!r}.")
     if isinstance(value, (list, tuple)) and not value:
         raise Refusal(f"{where} must name at least one value, got {value!r}.")
-    if name in {known.name for known in fields(RunConfig)} - {"dataset", "model"}:  # these two depend on each other
-        try:
-            RunConfig(**{name: value})
-        except ValueError as error:
-            raise Refusal(f"{where} cannot be {value!r}: {error}") from None
+
+
+def check_field(where: str, name: str, value: Any) -> None:
+    """Raises a Refusal where no run can have this value of a field; how fields go together is checked elsewhere."""
+    try:
+        RunConfig(**{name: value} | ({"k": 1} if name == "classes" else {}))
+    except ValueError as error:
+        raise Refusal(f"{where} cannot be {value!r}: {error}") from None
+
+
+def as_list(value: Any) -> Sequence:
+    return value if isinstance(value, (list, tuple)) else [value]
 
 
 def numbers(value: Any) -> bool:
     """Whether a value is a number or a list of numbers."""
-    values = value if isinstance(value, (list, tuple)) else [value]
-    return all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in values)
+    return all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in as_list(value))
 
 
 def same_kind(default: Any, value: Any) -> bool:
-    """Whether a value may replace a default: the same type, or an int for a float."""
+    """Whether a value may replace a default: the same type, or an int for a float; of a list, each element."""
+    if isinstance(default, list) and isinstance(value, list):
+        return all(same_kind(default[0], each) for each in value)
     if isinstance(default, float):
         return isinstance(value, (int, float)) and not isinstance(value, bool)
     return type(default) is type(value)

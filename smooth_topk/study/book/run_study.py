@@ -16,7 +16,8 @@ results that a study records itself do not count as changed.
 --trainings takes names of experiments, as --dry-run lists them, all (those of the paper), or one_night (Figure 2, and
 Table 1 at one noise level with one seed). It runs no chapter: these find their trainings recorded later.
 
-Exit codes: 0 all is done, 1 a chapter failed, 2 refused before anything started, 130 Ctrl-C, 143 SIGTERM.
+Exit codes: 0 all is done, 1 a chapter failed, 2 refused before anything started, 130 Ctrl-C, 143 SIGTERM, 129 a
+terminal that went away, 141 an output that nobody reads any more.
 """
 
 import argparse
@@ -24,9 +25,7 @@ import contextlib
 import csv
 import io
 import os
-import signal
 import sys
-import threading
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -60,19 +59,14 @@ from smooth_topk.study.records.paths import (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit code."""
     options = read_options(arguments)
-    with signals_as_interrupts():
-        try:
-            return act(options)
-        except KeyboardInterrupt as stopped:
-            name = str(stopped) or "SIGINT"
-            print(f"\n!! Stopped by {name}; the same command goes on with what is missing.", file=sys.stderr)
-            return 128 + signal.Signals[name]
-        except (ValueError, LockHeldError, FileNotFoundError, ConnectionError, ImportError) as refusal:
-            print(f"!! {refusal}", file=sys.stderr)
-            return 2
-        except OSError as error:
-            print(f"!! {as_sentence(error)}", file=sys.stderr)
-            return 1
+    try:
+        return act(options)
+    except (ValueError, LockHeldError, FileNotFoundError, ConnectionError, ImportError) as refusal:
+        print(f"!! {refusal}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"!! {as_sentence(error)}", file=sys.stderr)
+        return 1
 
 
 def read_options(arguments: Sequence[str] | None) -> Namespace:
@@ -158,24 +152,6 @@ def unwritable_is_refused() -> Iterator[None]:
         yield
     except OSError as error:
         raise Refusal(as_sentence(error)) from None
-
-
-@contextlib.contextmanager
-def signals_as_interrupts() -> Iterator[None]:
-    """SIGTERM stops a study as Ctrl-C does; the exception says which of them it was."""
-
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt(signal.Signals(number).name)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def merge(options: Namespace) -> int:

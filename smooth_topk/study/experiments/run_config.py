@@ -46,6 +46,7 @@ CHOICES = {
 }
 REALS = ("noise_level", "tau", "margin", "learning_rate", "momentum", "weight_decay")
 INTEGERS = ("k", "epochs", "batch_size", "seed", "cycles")
+LARGEST = 2**63
 SWITCHES = ("nesterov", "augment", "ten_crop")
 ADDED_LATER = (
     "chosen_by",
@@ -176,9 +177,12 @@ class RunConfig:
 
 
 def _real(name: str, value) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number, got {name}={value!r}.")
-    return float(value)
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    except OverflowError:  # an integer of hundreds of digits
+        pass
+    raise ValueError(f"{name} must be a finite number, got {name}={value!r}.")
 
 
 def _check_types(config: RunConfig) -> None:
@@ -200,6 +204,9 @@ def _check_types(config: RunConfig) -> None:
 
 
 def _check_values(config: RunConfig) -> None:
+    for name in (*INTEGERS, "classes", "train_size"):  # what a table of records has no room for
+        if isinstance(value := getattr(config, name), int) and value >= LARGEST:
+            raise ValueError(f"{name} must be below {LARGEST}, got {name}={value}.")
     share = isinstance(config.train_size, float)
     rules = {
         "noise_level": (0 <= config.noise_level <= 1, "between 0 and 1"),

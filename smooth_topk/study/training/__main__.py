@@ -9,6 +9,7 @@ import sys
 import torch
 
 from smooth_topk.study.experiments.run_config import RunConfig
+from smooth_topk.study.records.endings import ended_in_order, exit_code, why
 from smooth_topk.study.records.files import LockHeldError
 from smooth_topk.study.training.fit import fit
 from smooth_topk.study.training.loop import OutOfMemoryError
@@ -26,6 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--keep-best", action="store_true", help="keep the best weights")
     parser.add_argument("--checkpoint-minutes", type=float, default=10.0, help="longest time between two checkpoints")
     options = parser.parse_args(arguments)
+    if not options.checkpoint_minutes >= 0:  # nor NaN
+        parser.error(f"--checkpoint-minutes must be zero or more, got {options.checkpoint_minutes}.")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     try:
         record = fit(
@@ -38,8 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
             checkpoint_minutes=options.checkpoint_minutes,
         )
     except KeyboardInterrupt as stopped:
-        logger.warning("%s", stopped)
-        return 130
+        logger.warning("%s", why(stopped))
+        return exit_code(stopped)
     except (OSError, ValueError, LockHeldError, OutOfMemoryError) as error:
         logger.error("%s", error)
         return 1
@@ -56,11 +59,18 @@ def main(arguments: list[str] | None = None) -> int:
 def read_config(text: str) -> RunConfig:
     """Returns the configuration that a command line gives as JSON; raises ValueError in a full sentence."""
     try:
-        values = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"The configuration is not JSON ({error}), got {text!r}.") from None
+        values = json.loads(text, object_pairs_hook=_each_once)
+    except (ValueError, RecursionError) as error:  # the second from thousands of brackets
+        raise ValueError(f"The configuration cannot be read as JSON ({error}), got {text!r}.") from None
     return RunConfig.from_dict(values)
 
 
+def _each_once(pairs: list[tuple[str, object]]) -> dict:
+    names = [name for name, _ in pairs]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"it names {', '.join(twice)} more than once")
+    return dict(pairs)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended_in_order(main))

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import random
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from tqdm.auto import tqdm
 
 from smooth_topk.study.data.datasets import Data
 from smooth_topk.study.experiments.run_config import FEATURES, RunConfig
+from smooth_topk.study.records.endings import Stopped
 from smooth_topk.study.records.machine import describe_machine
 from smooth_topk.study.training.checkpoints import load_checkpoint, random_state, restore_random_state, save_checkpoint
 from smooth_topk.study.training.evaluation import TOP, count_hits, evaluate
@@ -169,7 +171,7 @@ class Run:
             self._tick(training=True)
             self._save()
         if stop:
-            raise KeyboardInterrupt(self._stopped())
+            raise self._stopped()
 
     def _finish_epoch(self, validation: dict[str, float]) -> dict:
         progress = self.progress
@@ -198,7 +200,7 @@ class Run:
         self._save()
         logger.info("%s", _epoch_line(self.config, row))
         if self._any(self.stop.received is not None)[0]:
-            raise KeyboardInterrupt(self._stopped())
+            raise self._stopped()
         return row
 
     def _row(self) -> dict:
@@ -256,12 +258,14 @@ class Run:
         if self.stop.received:
             if self.progress.batch:  # else the end of the epoch is saved already, and the test loads other weights
                 self._save()
-            raise KeyboardInterrupt(self._stopped())
+            raise self._stopped()
 
-    def _stopped(self) -> str:
-        return (
-            f"Run {self.config.run_id} was stopped by {self.stop.received or 'another process'} in epoch "
-            f"{self.progress.epoch} after step {self.progress.batch}, with a checkpoint. Start it again to go on."
+    def _stopped(self) -> Stopped:
+        received = self.stop.received
+        return Stopped(
+            f"Run {self.config.run_id} was stopped by {received or 'another process'} in epoch "
+            f"{self.progress.epoch} after step {self.progress.batch}, with a checkpoint. Start it again to go on.",
+            128 + signal.Signals[received or "SIGINT"],
         )
 
     @contextlib.contextmanager

@@ -4,6 +4,7 @@ import base64
 import importlib
 import inspect
 import io
+import os
 import re
 from fnmatch import fnmatch
 from pathlib import Path
@@ -322,7 +323,7 @@ def test_a_book_that_cannot_be_built_leaves_the_old_one_in_its_place(tmp_path, m
 def test_what_a_killed_build_left_behind_is_removed(tmp_path, monkeypatch):
     (tmp_path / ".building-abc" / "source").mkdir(parents=True)
     monkeypatch.setattr(build, "stage", lambda notebooks, source, book: source.mkdir())
-    monkeypatch.setattr(build.subprocess, "call", lambda command, env: 1)
+    monkeypatch.setattr(build.subprocess, "call", lambda command, **_: 1)
     assert not build.build([], tmp_path / "html")
     assert list(tmp_path.iterdir()) == []
 
@@ -333,3 +334,21 @@ def test_a_new_book_takes_the_place_of_the_old_one_whole(tmp_path):
         (tmp_path / name / f"{name}.html").touch()
     build.swap(tmp_path / "new", tmp_path / "place", tmp_path / "aside")
     assert [path.name for path in (tmp_path / "place").iterdir()] == ["new.html"]
+
+
+def test_ctrl_c_while_the_new_book_takes_its_place_leaves_the_old_one(tmp_path, monkeypatch):
+    new, place, aside = (tmp_path / name for name in ("new", "place", "aside"))
+    new.mkdir()
+    place.mkdir()
+    (place / "index.html").write_text("the old book")
+    rename = os.rename
+
+    def interrupted(source, target):
+        if source == new:
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        build.swap(new, place, aside)
+    assert (place / "index.html").read_text() == "the old book"

@@ -29,6 +29,7 @@ from smooth_topk.study.experiments.registry import EXPERIMENTS, table_1_noise, t
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.grid import cluster_address
 from smooth_topk.study.records import files
+from smooth_topk.study.records.endings import ended_in_order
 from smooth_topk.study.records.runs import append_run, read_runs
 
 PROJECT = Path(__file__).parents[3]
@@ -57,6 +58,14 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setattr(profiles, "MINUTES", {})
     monkeypatch.setattr(profiles, "CHANGES", {profile: {} for profile in profiles.PROFILES})
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def hears_of_its_terminal():
+    """Also where the tests themselves were started with nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def write_chapter(project, name, code="print(epochs)", more=""):
@@ -317,18 +326,64 @@ def test_the_book_waits_until_every_chapter_has_run(project, capsys):
     ("override", "sentence"),
     [
         ("01.profile=paper", "a study has one profile: --profile paper"),
-        ("01.seeds=abc", "01_first.seeds is a number or a list of numbers, got 'abc'"),
-        ("01.seeds=[1, 'a']", "01_first.seeds is a number or a list of numbers, got [1, 'a']"),
-        ("01.seeds={}", "01_first.seeds is a number or a list of numbers, got {}"),
+        ("01.seeds=abc", "01_first.seeds is a list of numbers, got 'abc'"),
+        ("01.seeds=[1, 'a']", "01_first.seeds is a list of numbers, got [1, 'a']"),
+        ("01.seeds={}", "01_first.seeds is a list of numbers, got {}"),
+        ("01.seeds=1", "01_first.seeds is a list of numbers, got 1"),
+        ("01.seeds=[0, -1]", "01_first.seeds cannot be -1: seed must be between 0 and 4294967295"),
+        ("01.seeds=[0.5]", "01_first.seeds cannot be 0.5: seed must be an integer"),
         ("01.seeds=[]", "01_first.seeds must name at least one value, got []"),
         ("01.epochs=-1", "01_first.epochs cannot be -1: epochs must be at least 1"),
         ("01.epochs=0", "01_first.epochs cannot be 0: epochs must be at least 1"),
         ("01.epochs=1.5", "01_first.epochs is like 2, got 1.5"),
+        ("01.epochs=None", "01_first.epochs cannot be None: epochs must be an integer"),
+        ("01.epochs=" + 10_000 * "[", "01_first.epochs is like 2, got '[[["),
+        ("01.rate=-1", "01_first.rate must be finite and at least 0, got -1"),
+        ("01.rate=1e999", "01_first.rate must be finite and at least 0, got inf"),
     ],
 )
 def test_a_value_that_no_run_can_have_is_refused(project, override, sentence):
     write_chapter(project, "01_first")
     assert sentence in refusal(override)
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("09.seeds=[0, 77]", "seeds has [77], but the runs of the profile quick have [0, 1"),
+        ("09.noise_levels=[0.33]", "noise_levels has [0.33], but the runs of the profile quick have [0.0, 0.2"),
+        ("09.noise_levels=[1.5]", "noise_levels cannot be 1.5: noise_level must be between 0 and 1"),
+        ("09.grouping=foo", "grouping cannot be 'foo': noise_grouping must be one of superclass, index_blocks"),
+        ("04.taus=[-1.0]", "taus cannot be -1.0: tau must be positive"),
+        ("04.taus=['a']", "taus is like [10.0"),
+        ("03.timed_sizes=[2.5]", "timed_sizes is like [64, 256, 1024], got [2.5]"),
+        ("07.sizes=[0]", "sizes must be finite and at least 1, got [0]"),
+        ("07.rounds=0", "rounds must be finite and at least 1, got 0"),
+        ("11.image=-1", "image must be finite and at least 0, got -1"),
+        ("02.k=100", "02_smoothing_with_tau needs more classes than k, got k=100 and classes=100"),
+    ],
+)
+def test_a_value_that_a_chapter_of_the_book_cannot_take_is_refused(override, sentence):
+    assert sentence in refusal(override, names=[override[:2]])
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "09.seeds=[1]",
+        "09.noise_levels=(0.4, 1)",
+        "05.series_order=0",
+        "04.taus=[1]",
+        "01.train_size=None",
+        "11.image=1",
+    ],
+)
+def test_a_value_that_a_chapter_of_the_book_can_take_is_planned(override):
+    assert len(plan.make_plan("quick", [override[:2]], [override])) == 1
+
+
+def test_few_classes_go_with_a_small_k():
+    assert len(plan.make_plan("quick", ["02"], ["02.k=2", "02.classes=4"])) == 1
 
 
 def test_unknown_keys_of_a_profile_are_refused(project):
@@ -650,12 +705,12 @@ def test_failures_are_printed_before_the_summary_is_written(project, pretended, 
     assert "summary.csv: No space left on device" in output.err
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_stops_the_study_with_a_sentence_and_its_code(project, pretended, capsys, number, code):
     write_chapter(project, "01_first")
     pretended.during = staticmethod(lambda: signal.raise_signal(number))
     before = signal.getsignal(number)
-    assert run_study.main(["--no-book"]) == code
+    assert ended_in_order(lambda: run_study.main(["--no-book"])) == code
     assert f"Stopped by {number.name}; the same command goes on" in capsys.readouterr().err
     assert signal.getsignal(number) is before
 
@@ -670,30 +725,16 @@ def test_sigterm_while_the_book_is_built_ends_sphinx_and_leaves_the_old_book(pro
     (project / "sphinx" / "__main__.py").write_text(
         "import os, pathlib, signal, time\n"
         f"pathlib.Path({str(project)!r}, 'pid').write_text(str(os.getpid()))\n"
+        "assert os.getpgrp() != os.getpgid(os.getppid()), 'Ctrl-C reaches Sphinx, which has its own words for it'\n"
         f"os.kill(os.getppid(), signal.SIGTERM)\ntime.sleep({PATIENCE})\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(project))
     monkeypatch.setattr(build, "stage", lambda notebooks, source, book: source.mkdir())
     monkeypatch.setattr(build, "OUTPUT", old.parent)
-    assert run_study.main([]) == 143
+    assert ended_in_order(lambda: run_study.main([])) == 143
     assert not alive(int((project / "pid").read_text()))
     assert old.read_text() == "the old book"
     assert list((project / "book" / "_build").iterdir()) == [old.parent]
-
-
-def test_ctrl_c_during_the_imports_is_one_sentence(tmp_path):
-    for folder in ("scripts", "smooth_topk/study/book"):
-        (tmp_path / folder).mkdir(parents=True)
-    shutil.copy(PROJECT / "scripts" / "run_study.py", tmp_path / "scripts")
-    slow = f"import pathlib, time\npathlib.Path(__file__).with_name('begun').touch()\ntime.sleep({PATIENCE})\n"
-    (tmp_path / "smooth_topk" / "__init__.py").write_text(slow)
-    command = [sys.executable, tmp_path / "scripts" / "run_study.py"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={"PATH": os.environ["PATH"]})
-    wait_until((tmp_path / "smooth_topk" / "begun").exists)
-    process.send_signal(signal.SIGINT)
-    errors = process.communicate(timeout=PATIENCE)[1]
-    assert process.returncode == 130
-    assert errors == "\n!! Stopped before anything was started.\n"
 
 
 def copied_shell_script(folder, run_study_py):
@@ -765,32 +806,50 @@ def test_a_study_killed_half_way_leaves_no_process_and_goes_on(project):
     assert "1 chapters to run, 1 done already" in resumed.stdout
 
 
+WRITES_A_CHECKPOINT = (
+    "import os, pathlib, time\n"
+    "place = pathlib.Path(os.environ['SMOOTH_TOPK_RUNS'])\n"
+    "try:\n"
+    "    (place / 'begun').touch()\n"
+    f"    time.sleep({PATIENCE})\n"
+    "finally:\n"
+    "    time.sleep(7)\n"  # longer than Jupyter waits for a kernel that it shuts down
+    "    (place / 'checkpoint').touch()"
+)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_study_that_is_stopped_or_killed_lets_the_cell_write_what_it_has(project, number):
     """As the trainings of a chapter do with their checkpoints, here and on a cluster."""
-    code = (
-        "import os, pathlib, time\n"
-        "place = pathlib.Path(os.environ['SMOOTH_TOPK_RUNS'])\n"
-        "try:\n"
-        "    (place / 'begun').touch()\n"
-        f"    time.sleep({PATIENCE})\n"
-        "finally:\n"
-        "    time.sleep(7)\n"  # longer than Jupyter waits for a kernel that it shuts down
-        "    (place / 'checkpoint').touch()"
-    )
-    write_chapter(project, "01_long", code=code)
+    write_chapter(project, "01_long", code=WRITES_A_CHECKPOINT)
     command = [sys.executable, PROJECT / "scripts" / "run_study.py", "--no-book"]
     study = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_until((project / "runs" / "begun").exists)
     study.send_signal(number)
     out, errors = study.communicate(timeout=PATIENCE)
-    if number == signal.SIGTERM:
-        assert study.returncode == 143
-        assert "Stopped by SIGTERM" in errors
+    if number != signal.SIGKILL:
+        assert study.returncode == 128 + number
+        assert f"Stopped by {number.name}" in errors
         assert "trainings that are under way write a checkpoint" in out
         assert (project / "runs" / "checkpoint").exists()
     wait_until((project / "runs" / "checkpoint").exists)
+
+
+@pytest.mark.slow
+def test_a_study_whose_output_nobody_reads_any_more_stops_in_order(project):
+    write_chapter(project, "01_long", code=WRITES_A_CHECKPOINT)
+    command = [sys.executable, PROJECT / "scripts" / "run_study.py", "--no-book"]
+    study = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_until((project / "runs" / "begun").exists)
+    study.stdout.close()  # noticed at the next line of progress
+    study.stdout = None
+    errors = study.communicate(timeout=PATIENCE)[1]
+    assert study.returncode == 141
+    assert errors == (
+        "\n!! Nobody reads the output any more (Broken pipe); the same command goes on with what is missing.\n"
+    )
+    assert (project / "runs" / "checkpoint").exists()
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 import json
 import math
 import random
+import signal
 import time
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from small_runs import assert_same_results, assert_same_weights, fit_small, smal
 from smooth_topk.study.data import imagenet
 from smooth_topk.study.data.datasets import load_data
 from smooth_topk.study.experiments.run_config import RunConfig
+from smooth_topk.study.records.endings import ended_in_order
 from smooth_topk.study.records.runs import read_epochs, read_runs
 from smooth_topk.study.training import __main__ as command
 from smooth_topk.study.training import fit as fit_module
@@ -211,7 +213,11 @@ def test_the_command_line_trains_and_prints_the_record(data, tmp_path, capsys):
         ("[1]", "A RunConfig is read from an object of names and values, got [1]."),
         ("null", "A RunConfig is read from an object of names and values, got None."),
         ('{"milestones": 3}', "milestones must be a list of epochs, got milestones=3."),
-        ("{epochs: 3}", "The configuration is not JSON (Expecting property name enclosed in double quotes"),
+        ("{epochs: 3}", "The configuration cannot be read as JSON (Expecting property name enclosed in"),
+        ('{"seed": 1, "seed": 2}', "The configuration cannot be read as JSON (it names seed more than once)"),
+        (50_000 * "[", "The configuration cannot be read as JSON (maximum recursion depth exceeded"),
+        ('{"tau": 1' + 400 * "0" + "}", "tau must be a finite number, got tau=1000"),
+        ('{"batch_size": 9223372036854775808}', "batch_size must be below 9223372036854775808, got batch_size=92"),
         ('{"precision": "16-mixed"}', "precision='16-mixed' needs a GPU"),
     ],
 )
@@ -222,6 +228,35 @@ def test_a_configuration_that_cannot_be_used_is_refused_in_one_sentence(config, 
         sentence
     ]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("minutes", ["nan", "-1"])
+def test_minutes_that_no_clock_shows_are_refused(minutes, capsys):
+    with pytest.raises(SystemExit) as refused:
+        command.main(["{}", f"--checkpoint-minutes={minutes}"])
+    assert refused.value.code == 2
+    assert f"--checkpoint-minutes must be zero or more, got {float(minutes)}." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("place", ["load_data", "Run.train_epoch"], ids=["before training", "while training"])
+def test_a_signal_ends_the_command_line_with_its_code_and_a_sentence(
+    number, code, place, data, tmp_path, monkeypatch, caplog
+):
+    whole, _, part = place.rpartition(".")
+    owner = getattr(fit_module, whole) if whole else fit_module
+    real = getattr(owner, part)
+
+    def signalled(*arguments, **options):
+        signal.raise_signal(number)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(owner, part, signalled)
+    folders = ["--results", str(tmp_path / "results"), "--runs", str(tmp_path / "runs"), "--data", data]
+    arguments = ['{"dataset": "cifar100", "epochs": 1, "batch_size": 16}', *folders]
+    assert ended_in_order(lambda: command.main(arguments)) == code
+    (message,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert f"topped by {number.name}" in message
 
 
 class FixedScores(torch.nn.Module):
