@@ -19,7 +19,7 @@ import importlib.util
 import math
 import random
 import shutil
-import signal
+import sys
 import tempfile
 import time
 import warnings
@@ -41,6 +41,7 @@ from smooth_topk.study.grid.faults import (
     Faults,
     folders,
 )
+from smooth_topk.study.records.endings import exit_code, why
 from smooth_topk.study.records.files import make_writable_folder, write_whole
 from smooth_topk.study.records.machine import describe_machine
 from smooth_topk.study.records.paths import path_option
@@ -79,15 +80,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(str(error))
     folder = Path(tempfile.mkdtemp(prefix="abuse-"))
     abuse, started = Abuse(folder, options.seed), time.monotonic()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C: the small disk is taken away
     try:
         abuse.run(60 * options.minutes)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stopped:
         if abuse.grid is not None:
             abuse.grid.kill_everything()
         shutil.rmtree(folder)
-        print("Stopped before the end. Its processes and its folder are gone, and nothing was recorded.")
-        return 130
+        message = f"\n!! {why(stopped)}. Its processes and its folder are gone, and nothing was recorded."
+        print(message, file=sys.stderr)
+        return exit_code(stopped)
     minutes = (time.monotonic() - started) / 60
     table = summary(abuse.faults)
     print(f"\n{table.to_string()}\n")
