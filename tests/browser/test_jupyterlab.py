@@ -93,7 +93,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}/lab/workspaces/{{0}}/tree/notebooks/{{0}}.ipynb?token={token}"
     finally:
         server.terminate()  # JupyterLab ends its kernels with itself
-        server.wait(timeout=60)
+        server.wait(timeout=START / 1000)
 
 
 def port_of(server: subprocess.Popen, folder: Path) -> int:

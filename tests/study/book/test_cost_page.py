@@ -1,7 +1,9 @@
 """The numbers of the page on servers: computed from configurations and measurements, and all of them shown."""
 
+import random
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from smooth_topk.study.book import cost_page, live_figures, run_study
 from smooth_topk.study.experiments.expected_cost import expected_seconds
 from smooth_topk.study.experiments.selections import selected_runs
+from smooth_topk.study.grid.faults import ClusterFaults, Faults
 
 ROOT = Path(__file__).parents[3]
 
@@ -75,6 +78,15 @@ def test_the_page_starts_a_cluster_with_a_token_and_says_what_one_without_does()
     assert warning.startswith("A cluster without a token runs the code of anybody who can reach it :class: warning")
     assert "Ray listens on all network interfaces" in warning
     assert "behind a firewall" in warning
+
+
+def test_every_kind_of_fault_that_can_be_made_is_among_the_recorded_ones(tmp_path):
+    grids = [
+        Faults(tmp_path, random.Random(0)),
+        ClusterFaults(tmp_path, random.Random(0), SimpleNamespace(address="127.0.0.1:6379")),
+    ]
+    kinds = {name for grid in grids for name in grid.kinds()} | {"the disk is full"}
+    assert set(pd.read_csv(ROOT / "book" / "results" / cost_page.FAULTS_FILE)["fault"]) == kinds
 
 
 def test_the_night_is_said_with_the_hours_of_its_runs():

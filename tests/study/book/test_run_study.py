@@ -709,10 +709,17 @@ def test_failures_are_printed_before_the_summary_is_written(project, pretended, 
 def test_a_signal_stops_the_study_with_a_sentence_and_its_code(project, pretended, capsys, number, code):
     write_chapter(project, "01_first")
     pretended.during = staticmethod(lambda: signal.raise_signal(number))
-    before = signal.getsignal(number)
-    assert ended_in_order(lambda: run_study.main(["--no-book"])) == code
+
+    def reached(*_):
+        pytest.fail("the signal went past the study")  # where it would end this whole test run
+
+    usual = signal.signal(number, reached)
+    try:
+        assert ended_in_order(lambda: run_study.main(["--no-book"])) == code
+        assert signal.getsignal(number) is reached
+    finally:
+        signal.signal(number, usual)
     assert f"Stopped by {number.name}; the same command goes on" in capsys.readouterr().err
-    assert signal.getsignal(number) is before
 
 
 def test_sigterm_while_the_book_is_built_ends_sphinx_and_leaves_the_old_book(project, pretended, monkeypatch):

@@ -121,7 +121,7 @@ def test_two_drivers_train_every_run_once(local, cluster, data, tmp_path):
 
 
 def test_ctrl_c_cancels_the_runs_with_checkpoints_and_they_go_on(cluster, data, tmp_path):
-    config = small_config(epochs=12, batch_size=1)
+    config = small_config(epochs=20, batch_size=2)
     executor = f"ray:{cluster.address}"
     stops, within_an_epoch, seen = 0, False, set()
     while not within_an_epoch and stops < 5:  # a signal at the very end of an epoch meets a checkpoint in any case

@@ -17,6 +17,7 @@ from small_runs import best_weights, fit_small, processes, small_config
 from torch import nn
 
 from smooth_topk.study.data.datasets import load_data
+from smooth_topk.study.records.files import exclusive
 from smooth_topk.study.records.runs import read_epochs, read_runs
 from smooth_topk.study.training import loop as run_module
 from smooth_topk.study.training.evaluation import evaluate
@@ -139,13 +140,15 @@ def test_a_process_whose_variables_cannot_be_read_yet_is_asked_again(monkeypatch
     ("victim", "then"), [(0, 2), (1, 1)], ids=["the first, then two again", "the second, then one"]
 )
 def test_killing_one_process_ends_the_run_and_it_goes_on_with_any_number(alone, data, tmp_path, victim, then):
-    agent = torchrun(tmp_path, data, 2)
-    while agent.poll() is None and not list((tmp_path / "runs").glob("*/checkpoint-*.pt")):
-        time.sleep(0.01)
-    members = ranks(agent, 2)
-    assert set(members) == {"0", "1"}, (tmp_path / "log.txt").read_text()
-    members[str(victim)].kill()
-    assert agent.wait() != 0
+    (tmp_path / "results").mkdir()
+    with exclusive(tmp_path / "results" / ".epochs.csv.lock", wait=False):  # the run cannot be recorded before the kill
+        agent = torchrun(tmp_path, data, 2)
+        while agent.poll() is None and not list((tmp_path / "runs").glob("*/checkpoint-*.pt")):
+            time.sleep(0.01)
+        members = ranks(agent, 2)
+        assert set(members) == {"0", "1"}, (tmp_path / "log.txt").read_text()
+        members[str(victim)].kill()
+        assert agent.wait() != 0
     _, left = psutil.wait_procs(members.values(), timeout=300)
     assert not left, "no process of the run stays behind"
     assert read_runs(tmp_path / "results").empty
