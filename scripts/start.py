@@ -16,6 +16,11 @@ def start(module: str) -> None:
     """Ends this process with the exit code of the function `main` of the module."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
+    try:
+        os.getcwd()
+    except FileNotFoundError:  # torch would give another reason
+        print("!! The folder that this command was started in is gone: go to another one.", file=sys.stderr)
+        sys.exit(2)
     sys.path.insert(0, str(Path(__file__).parents[1]))
     main = importlib.import_module(module).main
     from smooth_topk.study.records.endings import ended_in_order

@@ -35,12 +35,11 @@ import torch
 from tqdm import tqdm
 
 from smooth_topk.study import measure
-from smooth_topk.study.book.chapter_queue import as_sentence
 from smooth_topk.study.book.pictures import draw_readme_pictures, write_readme_speed
 from smooth_topk.study.measure.family_cost import measure_family
 from smooth_topk.study.measure.runner import measure_runner
 from smooth_topk.study.measure.training_step import measure_training_step
-from smooth_topk.study.records.endings import exit_code, why
+from smooth_topk.study.records.endings import as_sentence, exit_code, why
 from smooth_topk.study.records.files import make_writable_folder, write_whole
 from smooth_topk.study.records.imagenet_scores import read_scores
 from smooth_topk.study.records.machine import describe_machine

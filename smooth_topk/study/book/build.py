@@ -22,11 +22,11 @@ import time
 from fnmatch import fnmatch
 from pathlib import Path
 
-from smooth_topk.study.book.chapter_queue import as_sentence
 from smooth_topk.study.book.cost_page import write_costs
 from smooth_topk.study.book.executed_chapters import prepare_chapter
 from smooth_topk.study.book.pictures import draw_pictures
 from smooth_topk.study.book.results_page import results_page
+from smooth_topk.study.records.endings import as_sentence
 from smooth_topk.study.records.files import exclusive, make_folder
 from smooth_topk.study.records.paths import path_option, project_root
 
@@ -45,18 +45,18 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--output", type=path_option, default=OUTPUT, help="folder of the book")
     options = parser.parse_args(arguments)
-    started = time.monotonic()
+    started, output = time.monotonic(), Path(os.path.realpath(options.output))
     try:
         notebooks = sorted(options.notebooks.glob("*.ipynb"))
         if not notebooks:
             raise ValueError(f"{options.notebooks} holds no executed notebook: run bash scripts/study.sh first.")
-        if not build(notebooks, options.output.resolve()):
+        if not build(notebooks, output):
             print("!! The book was not built: Sphinx names the reasons above.", file=sys.stderr)
             return 1
     except (OSError, ValueError) as error:
         print(f"!! {as_sentence(error)}", file=sys.stderr)
         return 2
-    print(f"== The book is built ({time.monotonic() - started:.0f} s): open {options.output.resolve() / 'index.html'}")
+    print(f"== The book is built ({time.monotonic() - started:.0f} s): open {output / 'index.html'}")
     return 0
 
 
@@ -68,7 +68,7 @@ def build(notebooks: list[Path], output: Path, book: Path = ROOT / "book") -> bo
         output: folder of the new book.
         book: folder of the pages, settings and results.
     """
-    if output.exists() and not output.is_dir():
+    if (output.exists() or output.is_symlink()) and not output.is_dir():  # a link may lead nowhere, or to itself
         raise ValueError(f"{output} is not a folder: choose another place for the book with --output FOLDER.")
     make_folder(output.parent)
     with (

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from smooth_topk.study.book.plan import Task, remember_results, results_key
+from smooth_topk.study.records.endings import as_sentence
 from smooth_topk.study.records.paths import data_folder_or_default, project_root
 
 PACKAGES = ("torch", "torchvision", "numpy", "pandas", "matplotlib")
@@ -20,13 +21,6 @@ CORES = os.cpu_count() or 1
 GPU = Path("/dev/nvidia0").exists()
 NOT_A_TERMINAL = 30  # seconds between progress lines that cannot be rewritten in place
 SECONDS_TO_STOP = 180  # for the chapters to end; each gives its trainings time for a checkpoint
-
-
-def as_sentence(error: OSError | ValueError) -> str:
-    """Returns what failed, with the file; our own errors say it themselves."""
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename}: {error.strerror}."
-    return str(error)
 
 
 class Chapter:

@@ -19,7 +19,7 @@ import pandas as pd
 
 from smooth_topk.study.records.files import write_whole
 from smooth_topk.study.records.machine import describe_machine
-from smooth_topk.study.records.paths import project_root
+from smooth_topk.study.records.paths import path_option, project_root
 
 POSITIONS = 7  # of each control
 IN_TIME = 50  # milliseconds from a move to its picture, beyond which a slider feels slow
@@ -121,8 +121,8 @@ def _priority() -> str:
 def main(arguments: list[str] | None = None) -> int:
     root = project_root()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--book", type=Path, default=root / "book/_build/html", help="folder of the built book")
-    parser.add_argument("--output", type=Path, default=root / "book/results/live_figures.csv", help="the table")
+    parser.add_argument("--book", type=path_option, default=root / "book/_build/html", help="folder of the built book")
+    parser.add_argument("--output", type=path_option, default=root / "book/results/live_figures.csv", help="the table")
     options = parser.parse_args(arguments)
     chromium = shutil.which("chromium")
     if chromium is None:

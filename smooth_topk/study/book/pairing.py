@@ -10,7 +10,7 @@ import sys
 import jupytext
 import nbformat
 
-from smooth_topk.study.book.chapter_queue import as_sentence
+from smooth_topk.study.records.endings import as_sentence
 from smooth_topk.study.records.files import write_whole
 from smooth_topk.study.records.paths import path_option, project_root
 

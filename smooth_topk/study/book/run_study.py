@@ -30,7 +30,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from smooth_topk.study.book.chapter_queue import CORES, GPU, Study, as_sentence
+from smooth_topk.study.book.chapter_queue import CORES, GPU, Study
 from smooth_topk.study.book.plain_text import seconds_in_words
 from smooth_topk.study.book.plan import (
     Refusal,
@@ -44,6 +44,7 @@ from smooth_topk.study.book.plan import (
 from smooth_topk.study.experiments.expected_cost import makespan
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.experiments.selections import runs_of_chapters, selected_runs
+from smooth_topk.study.records.endings import as_sentence
 from smooth_topk.study.records.files import LockHeldError, exclusive, make_folder, make_writable_folder, write_whole
 from smooth_topk.study.records.paths import (
     absolute,
@@ -128,8 +129,8 @@ def act(options: Namespace) -> int:
             print(f"!! {task.executed['damage']}", file=sys.stderr)
     if options.list or options.dry_run or options.calibrate:
         return show_plan(tasks, missing, options)
-    refuse_missing_data(tasks)
     with unwritable_is_refused():
+        refuse_missing_data(tasks)
         folder = make_writable_folder(runs_folder(options.profile))
     try:
         with exclusive(folder / "lock", wait=False):

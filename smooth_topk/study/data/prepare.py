@@ -119,7 +119,7 @@ def prepare_imagenet(origin: Path | None, folder: Path) -> None:
 def link_folder(link: Path, target: Path) -> None:
     """Makes `link` lead to the folder `target`; another link there is replaced, a real folder is refused."""
     if link.is_symlink():
-        if link.resolve() == target:
+        if os.path.realpath(link) == str(target):
             return
         print(f"{link} led to {os.readlink(link)} and now leads to {target}.")
         link.unlink()

@@ -26,7 +26,7 @@ from smooth_topk.study.measure.expected_loss import expected_loss
 from smooth_topk.study.measure.minimise import Minimum, minimise
 from smooth_topk.study.records.files import make_writable_folder
 from smooth_topk.study.records.machine import describe_machine
-from smooth_topk.study.records.paths import recorded_folder
+from smooth_topk.study.records.paths import path_option, recorded_folder
 from smooth_topk.study.records.runs import append_rows
 
 FILE = "calibration.csv"
@@ -169,7 +169,7 @@ def read_calibration(folder: Path) -> pd.DataFrame:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=recorded_folder(), help="folder of calibration.csv")
+    parser.add_argument("--output", type=path_option, default=recorded_folder(), help="folder of calibration.csv")
     parser.add_argument("--loss", choices=sorted(FAMILY), action="append", help="only these losses")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)  # small tensors: a second thread would only wait

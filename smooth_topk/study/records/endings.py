@@ -5,6 +5,7 @@ Both arrive as a KeyboardInterrupt wherever the command is, so that everything u
 
 import contextlib
 import errno
+import io
 import os
 import signal
 import sys
@@ -26,7 +27,8 @@ class Stopped(KeyboardInterrupt):
 def ended_in_order(main: Callable[[], int]) -> int:
     """Calls a command and returns its exit code: 128 and the number of a signal that stopped it, else its own.
 
-    An output that nobody reads any more counts as SIGPIPE; one that cannot be written, on a full disk say, is code 1.
+    An output that nobody reads any more counts as SIGPIPE; one that cannot be written, on a full disk say, is code 1,
+    as is a file that the command could not read or write and said nothing about.
     """
     with outputs_that_may_fail(), signals_as_interrupts():
         try:
@@ -37,6 +39,16 @@ def ended_in_order(main: Callable[[], int]) -> int:
         except KeyboardInterrupt as stopped:
             print(f"\n!! {why(stopped)}; {GOES_ON}.", file=sys.stderr, flush=True)
             return exit_code(stopped)
+        except OSError as error:  # a full disk, a folder that cannot be written to
+            print(f"\n!! {as_sentence(error)}", file=sys.stderr, flush=True)
+            return 1
+
+
+def as_sentence(error: OSError | ValueError) -> str:
+    """Returns what failed, with the file; our own errors say it themselves."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}."
+    return str(error)
 
 
 def why(stopped: KeyboardInterrupt) -> str:
@@ -79,10 +91,15 @@ def signals_as_interrupts() -> Iterator[None]:
 
 @contextlib.contextmanager
 def outputs_that_may_fail() -> Iterator[None]:
-    """Standard output that cannot be written stops the command; on standard error there is then nobody to be told."""
+    """Standard output that cannot be written stops the command; on standard error there is then nobody to be told.
+
+    A letter that the encoding of a terminal does not have is shown by its number: it is no reason to fail.
+    """
     before: Any = sys.stdout, sys.stderr
     for name, stream in zip(("stdout", "stderr"), before, strict=True):
         if stream is not None:  # as it is where the command was started without one
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
             setattr(sys, name, _Output(stream, stops=name == "stdout"))
     try:
         yield

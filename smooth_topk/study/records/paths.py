@@ -74,8 +74,8 @@ def check_executor(executor: str) -> str:
 def workers_setting() -> int | None:
     """Returns $SMOOTH_TOPK_WORKERS, a number of at least 1, or None where it is not set."""
     text = os.environ.get("SMOOTH_TOPK_WORKERS", "").strip()
-    if text and not (text.isdecimal() and int(text) > 0):
-        raise ValueError(f"SMOOTH_TOPK_WORKERS must be a whole number of at least 1, got {text!r}.")
+    if text and not (text.isdecimal() and len(text) < 10 and int(text) > 0):
+        raise ValueError(f"SMOOTH_TOPK_WORKERS must be a whole number of at least 1, got {text[:60]!r}.")
     return int(text) if text else None
 
 
@@ -88,8 +88,11 @@ def path_option(text: str) -> Path:
 
 def absolute(path: str | Path) -> Path:
     """Returns a path as the user meant it: ~ is the home folder, a relative path starts in the current folder."""
-    return Path(path).expanduser().absolute()
+    try:
+        return Path(path).expanduser().absolute()
+    except RuntimeError:
+        raise ValueError(f"{path} begins with the home folder of a user who is not known here.") from None
 
 
 def _project_folder() -> Path:
-    return Path(os.environ.get("SMOOTH_TOPK_ROOT") or Path(__file__).parents[3]).resolve()
+    return Path(os.path.realpath(os.environ.get("SMOOTH_TOPK_ROOT") or Path(__file__).parents[3]))

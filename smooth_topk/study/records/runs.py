@@ -154,7 +154,8 @@ def _read(path: Path, key: Sequence[str]) -> _Table:
     _refuse_other_encodings(content, path)
     _refuse_other_line_ends(content, path)
     # A byte that is no UTF-8 becomes a lone surrogate, which `_value` finds in its column.
-    text = content.decode("utf-8", "surrogateescape").lstrip("\ufeff")  # some programs write a second byte order mark
+    text = content.decode("utf-8", "surrogateescape")
+    text = text.replace("\ufeff", "")  # of files that were put together, each may have begun with a byte order mark
     lines = enumerate(text.split("\n"), start=1)
     numbered = [(number, _fields(line, number, path)) for number, line in lines if line.strip()]
     whole = content.endswith(b"\n")

@@ -13,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from smooth_topk.study.book import build, pictures
+from smooth_topk.study.measure import calibration
 from smooth_topk.study.records import endings
 
 PROJECT = Path(__file__).parents[3]
@@ -219,3 +221,43 @@ def test_what_is_said_after_a_signal_may_be_lost(tmp_path):
     with open("/dev/full", "w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stderr.count("!! Stopped by SIGHUP;")) == (129, 1)
+
+
+def test_a_file_that_a_script_could_not_write_is_one_sentence(tmp_path):
+    command = copied_script(tmp_path, SCRIPTS[0], main="open('/nowhere/file', 'w')")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (1, "\n!! /nowhere/file: No such file or directory.\n")
+
+
+def test_a_letter_that_the_terminal_does_not_have_is_no_reason_to_fail(tmp_path):
+    command = copied_script(tmp_path, SCRIPTS[0], main="print('\\u03c4 and \\udcff')\nreturn 0")
+    environment = {"PATH": os.environ["PATH"], "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE)
+    assert (done.returncode, done.stdout) == (0, "\\u03c4 and \\udcff\n"), done.stderr
+
+
+def test_a_script_started_in_a_folder_that_is_gone_says_so(tmp_path):
+    command = " ".join(shlex.quote(str(word)) for word in copied_script(tmp_path, SCRIPTS[0]))
+    (tmp_path / "gone").mkdir()
+    line = f"cd {shlex.quote(str(tmp_path / 'gone'))} && rmdir ../gone && {command}"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 2
+    assert done.stderr == "!! The folder that this command was started in is gone: go to another one.\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "sentence"),
+    [
+        (calibration, ["--output", "/proc/x"], "Could not write /proc/x"),
+        (pictures, ["--notebooks", "{tmp_path}"], "{tmp_path} holds no executed notebook"),
+        (build, ["--notebooks", "{tmp_path}/books", "--output", "{tmp_path}/loop"], "{tmp_path}/loop is not a folder"),
+    ],
+    ids=["calibration", "pictures", "book"],
+)
+def test_a_folder_that_cannot_be_used_is_one_sentence(tmp_path, capsys, command, arguments, sentence):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "books").mkdir()
+    (tmp_path / "books" / "01_a.ipynb").touch()
+    arguments = [argument.format(tmp_path=tmp_path) for argument in arguments]
+    assert endings.ended_in_order(lambda: command.main(arguments)) in (1, 2)
+    assert f"!! {sentence.format(tmp_path=tmp_path)}" in capsys.readouterr().err

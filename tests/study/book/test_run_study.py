@@ -397,6 +397,9 @@ def test_unknown_keys_of_a_profile_are_refused(project):
     [
         ("SMOOTH_TOPK_WORKERS", "-1", "SMOOTH_TOPK_WORKERS must be a whole number of at least 1, got '-1'"),
         ("SMOOTH_TOPK_WORKERS", "many", "got 'many'"),
+        ("SMOOTH_TOPK_WORKERS", "9" * 5000, "SMOOTH_TOPK_WORKERS must be a whole number of at least 1, got '999"),
+        ("SMOOTH_TOPK_RUNS", "~nobody-here/runs", "~nobody-here/runs begins with the home folder of a user who is not"),
+        ("SMOOTH_TOPK_ROOT", "/proc/self/cwd/loop", "loop is not the project's folder"),
         ("SMOOTH_TOPK_EXECUTOR", "slurm", "executor must be 'local', 'ray' or 'ray:ADDRESS', got executor='slurm'"),
         ("SMOOTH_TOPK_EXECUTOR", "ray:", "'ray' or 'ray:ADDRESS', got executor='ray:'"),
         ("SMOOTH_TOPK_EXECUTOR", "local:2", "got executor='local:2'"),
@@ -408,6 +411,8 @@ def test_a_setting_that_cannot_be_is_refused_before_anything_starts(
     project, monkeypatch, capsys, variable, value, sentence
 ):
     write_chapter(project, "01_first")
+    monkeypatch.chdir(project)
+    (project / "loop").symlink_to("loop")
     monkeypatch.setenv(variable, value)
     assert run_study.main([]) == 2
     error = capsys.readouterr().err

@@ -175,10 +175,11 @@ def test_another_tree_replaces_the_link_to_the_first_and_says_so(script, tmp_pat
     assert "104 images, 2 classes, 52 to 52 images per class" in output
 
 
-def test_a_link_that_leads_nowhere_is_replaced(script, tmp_path):
+@pytest.mark.parametrize("target", ["gone", "imagenet/train"], ids=["nowhere", "to itself"])
+def test_a_link_that_leads_nowhere_is_replaced(script, tmp_path, target):
     make_tree(tmp_path / "new", 51)
     (tmp_path / "imagenet").mkdir()
-    (tmp_path / "imagenet" / "train").symlink_to(tmp_path / "gone")
+    (tmp_path / "imagenet" / "train").symlink_to(tmp_path / target)
     assert script.main(["imagenet", "--from", str(tmp_path / "new"), "--data-folder", str(tmp_path)]) == 0
     assert (tmp_path / "imagenet" / "train").resolve() == tmp_path / "new" / "train"
 

@@ -160,12 +160,21 @@ def edited(folder, change):
     [
         lambda content: b"\xef\xbb\xbf" + content,
         lambda content: 2 * b"\xef\xbb\xbf" + content,
+        lambda content: content.replace(b"\n", b"\n\xef\xbb\xbf"),
         lambda content: content.replace(b"\n", b"\r\n"),
         lambda content: content[:-1],
         lambda content: content.replace(b"\n", b"\r\n")[:-2],
         lambda content: content + b"\n \t\n",
     ],
-    ids=["byte order mark", "two of them", "line ends of Windows", "no last line end", "both", "blank lines"],
+    ids=[
+        "byte order mark",
+        "two of them",
+        "in every line",
+        "line ends of Windows",
+        "no last line end",
+        "both",
+        "blank lines",
+    ],
 )
 def test_what_an_editor_changes_without_doubt_is_read_and_the_next_append_keeps_every_row(tmp_path, change):
     path, before = edited(tmp_path, change)
