@@ -20,6 +20,7 @@ from smooth_topk.study.records.runs import (
     RUNS,
     STATUSES,
     append_rows,
+    both_files,
     read_epochs,
     read_runs,
 )
@@ -49,17 +50,27 @@ def merge_records(source: Path, target: Path) -> tuple[int, int]:
         raise FileNotFoundError(
             f"{source / RUNS} does not exist: --merge takes a folder that holds {RUNS} and {EPOCHS}."
         )
-    theirs, ours = read_runs(source), read_runs(target)
+    theirs, epochs = read_runs(source), read_epochs(source)
     _refuse_untrue_runs(theirs, source / RUNS)
+    _new_records(theirs, epochs, source, target)  # refuses what it must before even the folder of the lock is made
+    with both_files(target):  # another merge, or a study, may have added runs since
+        new, new_epochs, common = _new_records(theirs, epochs, source, target)
+        append_rows(target / EPOCHS, new_epochs.to_dict("records"), key=EPOCH_KEY, instead=True)
+        return append_rows(target / RUNS, new.to_dict("records"), key=RUN_KEY), common
+
+
+def _new_records(
+    theirs: pd.DataFrame, epochs: pd.DataFrame, source: Path, target: Path
+) -> tuple[pd.DataFrame, pd.DataFrame, int]:
+    """Returns the runs that `target` does not have, their epochs, and how many runs both folders have."""
+    ours = read_runs(target)
     common = set(theirs["run_id"]) & set(ours["run_id"])
     _refuse_contradictions(common, theirs, ours, source, target)
     new = theirs[~theirs["run_id"].isin(common)]
-    epochs = read_epochs(source)
     epochs = epochs[epochs["run_id"].isin(set(new["run_id"]))]
     _refuse_impossible_accuracies(epochs, source / EPOCHS)
     _refuse_wrong_epochs(new, epochs, source)
-    append_rows(target / EPOCHS, epochs.to_dict("records"), key=EPOCH_KEY, instead=True)
-    return append_rows(target / RUNS, new.to_dict("records"), key=RUN_KEY), len(common)
+    return new, epochs, len(common)
 
 
 def _refuse_untrue_runs(runs: pd.DataFrame, path: Path) -> None:

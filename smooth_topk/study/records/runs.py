@@ -13,6 +13,7 @@ last line that was cut off in the middle, which a crash of the machine can leave
 Accuracies are shares between 0 and 1. Times are in seconds of computing, without the time between a kill and a restart.
 """
 
+import contextlib
 import csv
 import io
 import json
@@ -67,10 +68,16 @@ def append_run(folder: Path, row: dict, epoch_rows: Sequence[dict] = ()) -> dict
         The recorded row as `find_run` gives it: the earlier one where the run was recorded already.
     """
     path = Path(folder) / RUNS
-    known = any(known["run_id"] == row["run_id"] for known in _read(path, RUN_KEY).rows)
-    append_rows(Path(folder) / EPOCHS, epoch_rows, key=EPOCH_KEY, instead=not known)
-    table, _ = _add(path, [row], RUN_KEY)
+    with both_files(folder):
+        known = any(known["run_id"] == row["run_id"] for known in _read(path, RUN_KEY).rows)
+        append_rows(Path(folder) / EPOCHS, epoch_rows, key=EPOCH_KEY, instead=not known)
+        table, _ = _add(path, [row], RUN_KEY)
     return _record(next(known for known in table.rows if known["run_id"] == row["run_id"]), path)
+
+
+def both_files(folder: Path) -> contextlib.AbstractContextManager[None]:
+    """Keeps other processes from adding runs to the folder: a run and its epochs must come from one training."""
+    return exclusive(make_folder(folder) / ".records.lock", wait=True)
 
 
 def append_rows(path: Path, rows: Sequence[dict], *, key: Sequence[str], instead: bool = False) -> int:

@@ -1,4 +1,4 @@
-"""Ctrl-C and a cluster's termination signal, turned into a request that the training loop meets at a safe place."""
+"""Ctrl-C, a termination signal and a lost terminal, as a request that the training loop meets at a safe place."""
 
 import contextlib
 import signal
@@ -8,6 +8,9 @@ import threading
 class StopRequest(contextlib.AbstractContextManager):
     """The first signal sets `received`; the second interrupts at once. Outside the main thread it does nothing.
 
+    SIGHUP comes when a terminal goes away, and stays ignored after `nohup`. It can come twice, from the shell and from
+    the system, so a second one is no sign of impatience.
+
     Example:
         >>> with StopRequest() as stop:
         ...     signal.raise_signal(signal.SIGTERM)
@@ -15,7 +18,7 @@ class StopRequest(contextlib.AbstractContextManager):
         'SIGTERM'
     """
 
-    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def __init__(self):
         self.received: str | None = None
@@ -23,7 +26,9 @@ class StopRequest(contextlib.AbstractContextManager):
 
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.signal(number, self._receive) for number in self.SIGNALS}
+            deaf = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            numbers = [number for number in self.SIGNALS if not (deaf and number == signal.SIGHUP)]
+            self._previous = {number: signal.signal(number, self._receive) for number in numbers}
         return self
 
     def __exit__(self, *_) -> None:
@@ -31,6 +36,6 @@ class StopRequest(contextlib.AbstractContextManager):
             signal.signal(number, handler)
 
     def _receive(self, number, frame) -> None:
-        if self.received:
+        if self.received and number != signal.SIGHUP:
             raise KeyboardInterrupt
-        self.received = signal.Signals(number).name
+        self.received = self.received or signal.Signals(number).name

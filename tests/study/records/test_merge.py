@@ -1,8 +1,11 @@
 """Results of two machines in one folder."""
 
+import threading
+
 import pytest
 
 from smooth_topk.study.experiments.run_config import RunConfig
+from smooth_topk.study.records import merge
 from smooth_topk.study.records.merge import merge_records
 from smooth_topk.study.records.paths import recorded_folder
 from smooth_topk.study.records.runs import EPOCH_KEY, append_rows, append_run, read_epochs, read_runs
@@ -54,6 +57,35 @@ def test_a_run_with_other_results_is_refused_by_name_and_nothing_is_written(fold
     with pytest.raises(ValueError, match=sentence):
         merge_records(other, home)
     assert ((home / "runs.csv").read_bytes(), (home / "epochs.csv").read_bytes()) == before
+
+
+def test_of_two_merges_at_once_the_second_sees_what_the_first_has_added(tmp_path, monkeypatch):
+    """Without a lock around comparison and writing, a run of one folder could get the epochs of the other."""
+    home, errors = tmp_path / "home", []
+    for name, accuracy in (("first", 0.5), ("second", 0.75)):
+        record(tmp_path / name, RUNS[0], test_top5=accuracy)
+
+    def merge_second():
+        try:
+            merge_records(tmp_path / "second", home)
+        except ValueError as error:
+            errors.append(str(error))
+
+    second = threading.Thread(target=merge_second)
+    write = merge.append_rows
+
+    def write_while_another_merge_begins(*arguments, **options):
+        monkeypatch.setattr(merge, "append_rows", write)
+        second.start()
+        second.join(timeout=1)
+        return write(*arguments, **options)
+
+    monkeypatch.setattr(merge, "append_rows", write_while_another_merge_begins)
+    assert merge_records(tmp_path / "first", home) == (1, 0)
+    second.join()
+    assert read_runs(home)["test_top5"].tolist() == [0.5]
+    assert len(errors) == 1
+    assert "test_top5 is 0.5 here and 0.75 there" in errors[0]
 
 
 def test_a_run_without_all_its_epochs_is_refused(folders, tmp_path):

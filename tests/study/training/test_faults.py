@@ -296,6 +296,26 @@ def test_a_second_ctrl_c_interrupts_at_once():
             signal.raise_signal(signal.SIGINT)
 
 
+def test_a_terminal_that_goes_away_is_a_request_to_stop_unless_nohup_was_used(restored_sighup):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    with StopRequest() as stop:
+        for _ in range(2):  # from the shell and from the system
+            signal.raise_signal(signal.SIGHUP)
+    assert stop.received == "SIGHUP"
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with StopRequest() as stop:
+        signal.raise_signal(signal.SIGHUP)
+    assert stop.received is None
+
+
+@pytest.fixture
+def restored_sighup():
+    before = signal.getsignal(signal.SIGHUP)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 def test_the_handlers_of_before_are_back_after_a_run(data, tmp_path):
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     fit_small(tmp_path, data, small_config(epochs=1))
