@@ -9,6 +9,8 @@ epochs.csv. The rows stay there, a few kilobytes: another driver that waits for 
 import contextlib
 import logging
 import os
+import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -62,7 +64,8 @@ def connected(address: str | None) -> Iterator[None]:
         check_address(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
+        with sigterm_as_before():
+            ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
     except Exception as error:  # Ray raises this very class where its processes do not start in time
         token = os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
         hint = "" if token else " If it was started with a token, copy ~/.ray/auth_token and set RAY_AUTH_MODE=token."
@@ -72,6 +75,18 @@ def connected(address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def sigterm_as_before() -> Iterator[None]:
+    """Puts back the handler of SIGTERM that Ray replaces: with Ray's, its processes end before a checkpoint is written.
+
+    Where there was no handler, Ray's own stays.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    if callable(before) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)
 
 
 class RayGrid:

@@ -18,6 +18,8 @@ import psutil
 import ray
 from ray.cluster_utils import Cluster
 
+from smooth_topk.study.grid.ray_cluster import sigterm_as_before
+
 WAIT_SECONDS = 300  # for Ray to start its processes; a hang must end as a failure
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -46,7 +48,8 @@ class SmallCluster:
 
     def add_node(self) -> Any:
         """Starts a node, waits until the cluster has it, and returns it."""
-        node = self._cluster.add_node(wait=False, **NODE)
+        with sigterm_as_before():
+            node = self._cluster.add_node(wait=False, **NODE)
         self._cluster.wait_for_nodes(timeout=WAIT_SECONDS)
         return node
 

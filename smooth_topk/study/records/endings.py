@@ -30,12 +30,13 @@ def ended_in_order(main: Callable[[], int]) -> int:
     An output that nobody reads any more counts as SIGPIPE; one that cannot be written, on a full disk say, is code 1,
     as is a file that the command could not read or write and said nothing about.
     """
-    with outputs_that_may_fail(), signals_as_interrupts():
+    with outputs_that_may_fail():
         try:
-            try:
-                return main()
-            finally:
-                print(end="", flush=True)
+            with signals_as_interrupts():
+                try:
+                    return main()
+                finally:
+                    print(end="", flush=True)
         except KeyboardInterrupt as stopped:
             print(f"\n!! {why(stopped)}; {GOES_ON}.", file=sys.stderr, flush=True)
             return exit_code(stopped)
@@ -73,17 +74,23 @@ def signals_as_interrupts() -> Iterator[None]:
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         if isinstance(sys.stdout, _Output):
             sys.stdout.stops = False  # one reason is enough, and what is said on the way to the end may be lost
-        raise Stopped(f"Stopped by {signal.Signals(number).name}", 128 + number)
+        received.append(Stopped(f"Stopped by {signal.Signals(number).name}", 128 + number))
+        raise received[-1]
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    received: list[Stopped] = []
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
+    except KeyboardInterrupt as interrupt:
+        if received and not isinstance(interrupt, Stopped):  # Ray raises one of its own in place of ours
+            raise received[-1] from None
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

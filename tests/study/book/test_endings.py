@@ -210,6 +210,19 @@ def test_a_terminal_that_goes_away_is_one_signal_however_often_it_is_sent(capsys
     assert signal.getsignal(signal.SIGHUP) is before
 
 
+def test_the_signal_is_known_also_where_a_library_raises_an_interrupt_of_its_own(capsys):
+    """As Ray does while it waits for a task."""
+
+    def main():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt from None
+
+    assert endings.ended_in_order(main) == 143
+    assert "Stopped by SIGTERM" in capsys.readouterr().err
+
+
 def test_after_nohup_a_command_goes_on():
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     assert endings.ended_in_order(lambda: signal.raise_signal(signal.SIGHUP) or 0) == 0

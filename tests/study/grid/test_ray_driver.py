@@ -1,6 +1,7 @@
 """What the driver asks of Ray and does with its answers; Ray itself is replaced. The rest is in test_ray_cluster.py."""
 
 import contextlib
+import signal
 from types import SimpleNamespace
 
 import pytest
@@ -107,6 +108,25 @@ def test_a_grid_hands_its_runs_to_the_cluster_of_the_executor(pretended, tmp_pat
     assert run_grid(CONFIGS, **folders, executor=executor, progress=False)["status"].tolist() == ["finished"] * 2
     assert pretended.asked[0] == ("init", address)
     assert sorted(pretended.submitted) == [1, 2]
+
+
+@pytest.mark.parametrize("before", [signal.SIG_DFL, signal.default_int_handler])
+def test_sigterm_does_what_it_did_before_ray_replaced_its_handler(pretended, monkeypatch, before):
+    """Ray's handler ends the processes of a cluster at once, so that no run could write a checkpoint."""
+
+    def replace_handler(**_):
+        signal.signal(signal.SIGTERM, rays_own)
+
+    def rays_own(*_):
+        raise SystemExit(1)
+
+    monkeypatch.setattr(pretended, "init", replace_handler)
+    usual = signal.signal(signal.SIGTERM, before)
+    try:
+        with ray_cluster.connected(None):
+            assert signal.getsignal(signal.SIGTERM) is (before if callable(before) else rays_own)
+    finally:
+        signal.signal(signal.SIGTERM, usual)
 
 
 def test_a_process_that_is_connected_already_stays_connected(pretended, tmp_path):
