@@ -25,4 +25,6 @@ def start(module: str) -> None:
     main = importlib.import_module(module).main
     from smooth_topk.study.records.endings import ended_in_order
 
+    for number in (signal.SIGINT, signal.SIGTERM):  # what a signal does while Python ends, after the command
+        signal.signal(number, signal.SIG_DFL)
     sys.exit(ended_in_order(main))

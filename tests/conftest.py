@@ -3,7 +3,7 @@
 import contextlib
 import fcntl
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -23,15 +23,19 @@ torch.set_num_threads(1)
 
 
 def stop(number: int, frame: object) -> None:
-    """SIGTERM stops the tests as Ctrl-C does: they end what they started. After either of them, SIGTERM is no second
-    Ctrl-C: scripts/test.sh sends it when it was stopped itself, and the terminal may have sent the other."""
-    signal.signal(signal.SIGTERM, lambda *_: None)
+    """Makes SIGTERM and a closed terminal stop the tests as Ctrl-C does, so that they end what they started.
+
+    What comes later is ignored: scripts/test.sh sends SIGTERM even if the terminal has already sent another signal.
+    """
+    for later in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(later, lambda *_: None)
     raise KeyboardInterrupt
 
 
 # Also SIGINT: a shell starts its background jobs deaf to it, and so would be the processes that tests interrupt.
-for stopping in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(stopping, stop)
+for stopping in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    if stopping != signal.SIGHUP or signal.getsignal(stopping) is not signal.SIG_IGN:  # after nohup they go on
+        signal.signal(stopping, stop)
 
 nodes = []  # of xdist, in the process that hands out the tests
 
@@ -44,7 +48,8 @@ def pytest_testnodeready(node) -> None:
 def pytest_keyboard_interrupt() -> None:
     """Gives the processes of xdist the time to end what their tests started; xdist itself kills them soon."""
     for process in psutil.Process().children() if nodes else ():
-        process.terminate()
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            process.terminate()
     for node in nodes:
         with contextlib.suppress(OSError, EOFError, node.channel.RemoteError):
             node.channel.waitclose(SECONDS_TO_STOP)
@@ -54,6 +59,14 @@ def pytest_keyboard_interrupt() -> None:
 def seeded() -> None:
     """Every test draws the same random tensors, alone or after any other test."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def hears_of_its_terminal() -> Iterator[None]:
+    """SIGHUP has its usual effect, also where the tests themselves were started with nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,7 @@ from smooth_topk.study.records.paths import data_folder_or_default, project_root
 
 PREPARE = "python scripts/prepare_data.py {name}"  # what puts a data set into the data folder
 PACKAGE_FILES = {".py", ".js", ".mplstyle"}
+LONGEST_SHOWN = 60  # characters of a value in a message
 RESULT_FILES = {".csv", ".npz", ".json"}
 # Parameters that mean a field of RunConfig; `dataset` and `model` depend on each other and are left out.
 FIELDS = {known.name: known.name for known in fields(RunConfig) if known.name not in ("dataset", "model")}
@@ -157,7 +158,7 @@ def make_task(profile: str, source: Path, settings: dict, given: dict, shared: s
             raise Refusal(f"{source.stem} has no parameter {name!r}: it has {', '.join(defaults)}.")
         check_value(profile, source.stem, name, defaults[name], value)
     values = defaults | given
-    if "classes" in values and values.get("k", 0) >= values["classes"]:
+    if "classes" in values and (values["classes"] or 0) <= values.get("k", 0):
         raise Refusal(f"{source.stem} needs more classes than k, got k={values['k']} and classes={values['classes']}.")
     changed = {name: value for name, value in given.items() if value != defaults[name]}
     parts = [shared, source.read_text(encoding="utf-8"), json.dumps(changed, sort_keys=True)]
@@ -209,9 +210,9 @@ def check_kind(where: str, default: Any, value: Any, *, may_be_none: bool, must_
         fits = numbers(value) and (isinstance(value, (list, tuple)) or not must_be_list)
         wanted = "a list of numbers" if must_be_list else "a number or a list of numbers"
     else:
-        fits, wanted = same_kind(default, value), f"like {default!r}"
+        fits, wanted = same_kind(default, value), f"of the same type as {default!r}"
     if not fits:
-        raise Refusal(f"{where} is {wanted}, got {value!r}.")
+        raise Refusal(f"{where} must be {wanted}, got {shortened(value)}.")
     if isinstance(value, (list, tuple)) and not value:
         raise Refusal(f"{where} must name at least one value, got {value!r}.")
 
@@ -222,6 +223,11 @@ def check_field(where: str, name: str, value: Any) -> None:
         RunConfig(**{name: value} | ({"k": 1} if name == "classes" else {}))
     except ValueError as error:
         raise Refusal(f"{where} cannot be {value!r}: {error}") from None
+
+
+def shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
 def as_list(value: Any) -> Sequence:
@@ -235,8 +241,8 @@ def numbers(value: Any) -> bool:
 
 def same_kind(default: Any, value: Any) -> bool:
     """Whether a value may replace a default: the same type, or an int for a float; of a list, each element."""
-    if isinstance(default, list) and isinstance(value, list):
-        return all(same_kind(default[0], each) for each in value)
+    if isinstance(default, list) and isinstance(value, (list, tuple)):
+        return all(same_kind(default[0], each) for each in value) if default else True
     if isinstance(default, float):
         return isinstance(value, (int, float)) and not isinstance(value, bool)
     return type(default) is type(value)

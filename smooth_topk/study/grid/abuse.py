@@ -83,9 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         abuse.run(60 * options.minutes)
     except KeyboardInterrupt as stopped:
-        if abuse.grid is not None:
-            abuse.grid.kill_everything()
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
         message = f"\n!! {why(stopped)}. Its processes and its folder are gone, and nothing was recorded."
         print(message, file=sys.stderr)
         return exit_code(stopped)
@@ -178,7 +176,8 @@ class Abuse:
         """Trains the grid under faults and judges the faults of the round by its records."""
         self.grid, first = grid, len(self.faults)
         limit = end + SECONDS_PER_ROUND
-        with small_disk(grid.folder / "runs") as mounted:
+        with small_disk(grid.folder / "runs") as mounted, contextlib.ExitStack() as stack:
+            stack.callback(grid.kill_everything)  # after an error or a signal, while disk and cluster are still there
             kinds = grid.kinds()
             if mounted and grid.executor == "local":
                 kinds["the disk is full"] = grid.fill_disk
@@ -205,9 +204,9 @@ class Abuse:
             print(f"      {words}", flush=True)
 
     def draw(self, names: Sequence[str]) -> str:
-        """Draws a fault from a shuffled deck, so that every kind comes before any comes again.
+        """Draws a fault from a shuffled deck, which is shuffled again only when it is used up.
 
-        Faults of workers and disks are in it four times, because a driver takes long to start again.
+        Faults of workers and disks are in it four times, because they cost less time than those of a driver.
         """
         deck = self.decks.setdefault(tuple(names), [])
         if not deck:
@@ -223,7 +222,7 @@ class Abuse:
             fault = Fault(name, kinds[name]())
         except BrokenPromiseError as broken:
             fault = Fault(name, str(broken), survived=False)
-        except (psutil.Error, ProcessLookupError):  # a process ended by itself in this very moment
+        except (psutil.NoSuchProcess, ProcessLookupError):  # a process ended by itself in this very moment
             fault = Fault(name, "")
         if fault.outcome:
             self.faults.append(fault)

@@ -156,7 +156,8 @@ class Faults:
         worker = self.random.choice(workers)
         run = self.run_of(worker)
         worker.send_signal(number)
-        psutil.wait_procs([worker], timeout=SECONDS_TO_STOP)
+        if psutil.wait_procs([worker], timeout=SECONDS_TO_STOP)[1]:
+            raise BrokenPromiseError("the worker did not end after the signal")
         if damage is None:
             return (
                 f"in run {run}, which goes on in a new worker" if run else "between two runs; a new worker is started"
@@ -198,16 +199,20 @@ class Faults:
             while file.write(bytes(2**20)):
                 pass
         self.pause(2.0)
-        filler.unlink()
+        filler.unlink(missing_ok=True)
         return "for two seconds; runs that write fail with a sentence and are trained by the next driver"
 
     def stop_driver(self, number: int = signal.SIGKILL) -> str:
-        driver = self.random.choice(self.running())
+        drivers = self.running()
+        if not drivers:  # the last one has just come to its end by itself
+            return ""
+        driver = self.random.choice(drivers)
         workers = self.workers_of(driver)
         driver.send_signal(number)
         _, left = psutil.wait_procs([driver, *workers], timeout=SECONDS_TO_STOP)
         for process in left:
-            process.kill()
+            with contextlib.suppress(psutil.Error):
+                process.kill()
         if left:
             raise BrokenPromiseError(f"{len(left)} processes stayed behind and were killed")
         if driver.returncode == 0:  # it had come to its end by itself
@@ -247,6 +252,9 @@ class Faults:
         try:
             code, message = driver.wait(SECONDS_TO_STOP), last_line(self.logs[driver.pid])
             untouched = path.read_bytes() == damaged
+        except psutil.TimeoutExpired:
+            driver.kill()
+            raise BrokenPromiseError(f"the driver did not end within {SECONDS_TO_STOP} seconds") from None
         finally:
             path.write_bytes(before)
         self.start_driver()

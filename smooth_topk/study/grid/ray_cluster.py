@@ -84,9 +84,11 @@ def sigterm_as_before() -> Iterator[None]:
     Where there was no handler, Ray's own stays.
     """
     before = signal.getsignal(signal.SIGTERM)
-    yield
-    if callable(before) and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, before)
+    try:
+        yield
+    finally:
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 class RayGrid:

@@ -105,7 +105,10 @@ def _patient(get_node: Callable) -> Callable:
 
 
 def _without_metrics(start_raylet: Callable) -> Callable:
-    """A node ends itself when its agents need 15 seconds to name their ports; here they are known: none, or -1."""
+    """Ray ends a node whose agents do not report their ports within 15 seconds.
+
+    Here the ports are written beforehand as -1, which means none.
+    """
 
     compiled: Any = ray._raylet  # has no types
 

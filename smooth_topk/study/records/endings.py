@@ -1,6 +1,6 @@
-"""How a command ends: a signal or an output that cannot be written stops it in order, in one sentence, with its code.
+"""How a command ends: after a signal, or when its output cannot be written, with one sentence and the matching code.
 
-Both arrive as a KeyboardInterrupt wherever the command is, so that everything under way is ended as after Ctrl-C.
+Both are raised as a KeyboardInterrupt in whatever code is running, so that everything is cleaned up as after Ctrl-C.
 """
 
 import contextlib
@@ -23,9 +23,12 @@ class Stopped(KeyboardInterrupt):
         super().__init__(why)
         self.code = code
 
+    def __reduce__(self) -> tuple:  # so that it travels between processes
+        return type(self), (str(self), self.code)
+
 
 def ended_in_order(main: Callable[[], int]) -> int:
-    """Calls a command and returns its exit code: 128 and the number of a signal that stopped it, else its own.
+    """Calls a command and returns its exit code, or 128 plus the number of the signal that stopped it.
 
     An output that nobody reads any more counts as SIGPIPE; one that cannot be written, on a full disk say, is code 1,
     as is a file that the command could not read or write and said nothing about.
@@ -98,9 +101,9 @@ def signals_as_interrupts() -> Iterator[None]:
 
 @contextlib.contextmanager
 def outputs_that_may_fail() -> Iterator[None]:
-    """Standard output that cannot be written stops the command; on standard error there is then nobody to be told.
+    """Stops the command when standard output cannot be written; a failure of standard error is ignored.
 
-    A letter that the encoding of a terminal does not have is shown by its number: it is no reason to fail.
+    A character that the terminal's encoding lacks is printed as its escape code.
     """
     before: Any = sys.stdout, sys.stderr
     for name, stream in zip(("stdout", "stderr"), before, strict=True):
@@ -115,7 +118,7 @@ def outputs_that_may_fail() -> Iterator[None]:
 
 
 class _Output:
-    """A stream that stops the command at its first failure, or says nothing of it; then it leads nowhere."""
+    """Wraps a stream: the first failed write stops the command or is ignored, and all later output is discarded."""
 
     def __init__(self, stream: TextIO, stops: bool):
         self._stream, self.stops = stream, stops
@@ -137,9 +140,8 @@ class _Output:
         try:
             yield
         except OSError as error:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._stream.fileno())  # else Python fails once more when it ends
-            os.close(nowhere)
+            with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())  # else Python fails once more when it ends
             if self.stops:
                 self.stops = False
                 gone = error.errno == errno.EPIPE

@@ -52,7 +52,9 @@ def merge_records(source: Path, target: Path) -> tuple[int, int]:
         )
     theirs, epochs = read_runs(source), read_epochs(source)
     _refuse_untrue_runs(theirs, source / RUNS)
-    _new_records(theirs, epochs, source, target)  # refuses what it must before even the folder of the lock is made
+    new, _, common = _new_records(theirs, epochs, source, target)  # refuses before even a folder is made
+    if new.empty:
+        return 0, common
     with both_files(target):  # another merge, or a study, may have added runs since
         new, new_epochs, common = _new_records(theirs, epochs, source, target)
         append_rows(target / EPOCHS, new_epochs.to_dict("records"), key=EPOCH_KEY, instead=True)

@@ -75,7 +75,7 @@ def workers_setting() -> int | None:
     """Returns $SMOOTH_TOPK_WORKERS, a number of at least 1, or None where it is not set."""
     text = os.environ.get("SMOOTH_TOPK_WORKERS", "").strip()
     if text and not (text.isdecimal() and len(text) < 10 and int(text) > 0):
-        raise ValueError(f"SMOOTH_TOPK_WORKERS must be a whole number of at least 1, got {text[:60]!r}.")
+        raise ValueError(f"SMOOTH_TOPK_WORKERS must be a whole number from 1 to 999999999, got {text[:60]!r}.")
     return int(text) if text else None
 
 

@@ -162,8 +162,8 @@ def _read(path: Path, key: Sequence[str]) -> _Table:
     _refuse_other_line_ends(content, path)
     # A byte that is no UTF-8 becomes a lone surrogate, which `_value` finds in its column.
     text = content.decode("utf-8", "surrogateescape")
-    text = text.replace("\ufeff", "")  # of files that were put together, each may have begun with a byte order mark
-    lines = enumerate(text.split("\n"), start=1)
+    # Of files that were put together, each may have begun with a byte order mark.
+    lines = enumerate((line.lstrip("\ufeff") for line in text.split("\n")), start=1)
     numbered = [(number, _fields(line, number, path)) for number, line in lines if line.strip()]
     whole = content.endswith(b"\n")
     if numbered and not whole and (len(numbered) == 1 or not _is_whole(numbered[-1][1], numbered[0][1])):

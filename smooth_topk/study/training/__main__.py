@@ -11,6 +11,7 @@ import torch
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.records.endings import ended_in_order, exit_code, why
 from smooth_topk.study.records.files import LockHeldError
+from smooth_topk.study.records.runs import LONGEST_SHOWN
 from smooth_topk.study.training.fit import fit
 from smooth_topk.study.training.loop import OutOfMemoryError
 
@@ -61,7 +62,7 @@ def read_config(text: str) -> RunConfig:
     try:
         values = json.loads(text, object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as error:  # the second from thousands of brackets
-        raise ValueError(f"The configuration cannot be read as JSON ({error}), got {text!r}.") from None
+        raise ValueError(f"The configuration cannot be read as JSON ({error}), got {text[:LONGEST_SHOWN]!r}.") from None
     return RunConfig.from_dict(values)
 
 

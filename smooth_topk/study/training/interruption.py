@@ -4,6 +4,8 @@ import contextlib
 import signal
 import threading
 
+from smooth_topk.study.records.endings import Stopped
+
 
 class StopRequest(contextlib.AbstractContextManager):
     """The first signal sets `received`; the second interrupts at once. Outside the main thread it does nothing.
@@ -26,8 +28,8 @@ class StopRequest(contextlib.AbstractContextManager):
 
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is threading.main_thread():
-            deaf = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-            numbers = [number for number in self.SIGNALS if not (deaf and number == signal.SIGHUP)]
+            hangup_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            numbers = [number for number in self.SIGNALS if not (hangup_ignored and number == signal.SIGHUP)]
             self._previous = {number: signal.signal(number, self._receive) for number in numbers}
         return self
 
@@ -37,5 +39,5 @@ class StopRequest(contextlib.AbstractContextManager):
 
     def _receive(self, number, frame) -> None:
         if self.received and number != signal.SIGHUP:
-            raise KeyboardInterrupt
+            raise Stopped(f"Stopped by {signal.Signals(number).name}", 128 + number)
         self.received = self.received or signal.Signals(number).name

@@ -1,6 +1,7 @@
 """How commands end that a signal stops, or whose output nobody reads: one sentence, the right code, nothing left."""
 
 import os
+import pickle
 import shlex
 import shutil
 import signal
@@ -18,6 +19,7 @@ from smooth_topk.study.measure import calibration
 from smooth_topk.study.records import endings
 
 PROJECT = Path(__file__).parents[3]
+pytestmark = pytest.mark.usefixtures("hears_of_its_terminal")
 PATIENCE = 400  # seconds until a process that should have reacted is given up
 LONG_TEST = f"""
 import subprocess, sys, time
@@ -34,14 +36,6 @@ def test_long():
         child.wait()
         Path("ended").write_text("in order")
 """
-
-
-@pytest.fixture(autouse=True)
-def hears_of_its_terminal():
-    """Also where the tests themselves were started with nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
 
 
 def wait_until(happened):
@@ -83,8 +77,13 @@ def start_checks(folder, *arguments):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "send", "code"),
-    [(signal.SIGINT, os.killpg, 130), (signal.SIGINT, os.kill, 130), (signal.SIGTERM, os.kill, 143)],
-    ids=["Ctrl-C in a terminal", "SIGINT to the shell alone", "SIGTERM to the shell alone"],
+    [
+        (signal.SIGINT, os.killpg, 130),
+        (signal.SIGINT, os.kill, 130),
+        (signal.SIGTERM, os.kill, 143),
+        (signal.SIGHUP, os.killpg, 129),
+    ],
+    ids=["Ctrl-C in a terminal", "SIGINT to the shell alone", "SIGTERM to the shell alone", "a closed terminal"],
 )
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_a_signal_to_the_script_of_the_tests_ends_them_in_order(checks, workers, number, send, code):
@@ -138,6 +137,8 @@ def copied_script(folder, script, *, while_importing="", main=""):
     module = script.read_text().partition('start("')[2].partition('"')[0].replace(".", "/")
     for path in ("smooth_topk/study/records/endings.py", f"{module}.py"):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        for package in list(Path(path).parents)[:-1]:  # a folder without it gives way to an installed package
+            (folder / package / "__init__.py").touch()
     shutil.copy(PROJECT / "smooth_topk/study/records/endings.py", folder / "smooth_topk/study/records")
     (folder / f"{module}.py").write_text(f"{while_importing}\ndef main():\n" + textwrap.indent(main or "pass", "    "))
     return [sys.executable, folder / "scripts" / script.name]
@@ -195,6 +196,25 @@ def test_a_script_without_an_output_or_without_room_for_errors_keeps_its_code(tm
     command = copied_script(tmp_path, SCRIPTS[0], main="import sys\nprint(1)\nprint(2, file=sys.stderr)\nreturn 2")
     line = f"{' '.join(shlex.quote(str(word)) for word in command)} {closed}"
     assert subprocess.run(line, shell=True, stdout=subprocess.DEVNULL, timeout=PATIENCE).returncode == 2
+
+
+def test_a_signal_while_python_ends_does_not_say_that_nothing_was_started(tmp_path):
+    main = f"""
+import atexit, pathlib, time
+
+def late():
+    pathlib.Path("begun").touch()
+    time.sleep({PATIENCE})
+
+atexit.register(late)
+return 0
+"""
+    assert stopped(copied_script(tmp_path, SCRIPTS[0], main=main), tmp_path, signal.SIGINT) == (-signal.SIGINT, "")
+
+
+def test_the_reason_of_a_stop_travels_between_processes():
+    copy = pickle.loads(pickle.dumps(endings.Stopped("Stopped by SIGTERM", 143)))
+    assert (endings.why(copy), endings.exit_code(copy)) == ("Stopped by SIGTERM", 143)
 
 
 def test_a_terminal_that_goes_away_is_one_signal_however_often_it_is_sent(capsys):

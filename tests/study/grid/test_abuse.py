@@ -165,6 +165,28 @@ def test_a_driver_that_ends_by_itself_is_no_fault(tmp_path, command, made):
     assert bool(under_test.stop_driver(signal.SIGTERM if made else signal.SIGINT)) == made
 
 
+def test_a_driver_that_has_just_ended_is_no_fault(tmp_path):
+    assert Faults(tmp_path, random.Random(0)).stop_driver() == ""
+
+
+def test_a_driver_that_hangs_on_damaged_records_is_a_broken_promise(tmp_path, monkeypatch):
+    record(tmp_path)
+    under_test = Faults(tmp_path, random.Random(0))
+    before = (tmp_path / "results" / "runs.csv").read_bytes()
+    started = []
+
+    def start_driver():
+        started.append(psutil.Popen(["sleep", "60"]))
+        return started[-1]
+
+    monkeypatch.setattr(under_test, "start_driver", start_driver)
+    monkeypatch.setattr(faults, "SECONDS_TO_STOP", 0.1)
+    with pytest.raises(BrokenPromiseError, match="did not end within"):
+        under_test.refuse_records(REFUSED["semicolons"])
+    assert not psutil.wait_procs(started, timeout=60)[1]
+    assert (tmp_path / "results" / "runs.csv").read_bytes() == before
+
+
 def test_a_driver_can_be_stopped_by_ctrl_c_also_in_the_background(tmp_path, monkeypatch):
     def stopped(*_, **__):
         signal.raise_signal(signal.SIGINT)
@@ -179,15 +201,16 @@ def test_a_driver_can_be_stopped_by_ctrl_c_also_in_the_background(tmp_path, monk
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_who_stops_the_abuse_finds_nothing_left_behind(tmp_path, monkeypatch, capsys, number):
-    def stopped(self, _):
-        self.grid = Faults(self.folder, random.Random(0))
-        self.grid.drivers = [psutil.Popen(["sleep", "60"])]
-        started.append(self.grid.drivers[0])
+    def start_driver(self):
+        self.drivers = [psutil.Popen(["sleep", "60"])]
+        started.append(self.drivers[0])
         signal.raise_signal(number)
 
     started = []
     monkeypatch.setattr(abuse.tempfile, "mkdtemp", lambda prefix: (tmp_path / prefix).mkdir() or tmp_path / prefix)
-    monkeypatch.setattr(abuse.Abuse, "run", stopped)
+    monkeypatch.setattr(abuse, "run_grid", lambda *_, **__: None)
+    monkeypatch.setattr(abuse, "small_disk", lambda folder: contextlib.nullcontext(False))
+    monkeypatch.setattr(Faults, "start_driver", start_driver)
     assert ended_in_order(lambda: abuse.main(["--output", str(tmp_path)])) == 128 + number
     assert not started[0].is_running()
     assert list(tmp_path.iterdir()) == []

@@ -219,7 +219,7 @@ def test_the_number_of_workers_is_the_variable_then_the_gpus_then_the_cores(monk
     monkeypatch.setattr(local.torch.cuda, "device_count", lambda: 0)
     assert local.default_workers() == local.available_cores()
     monkeypatch.setenv("SMOOTH_TOPK_WORKERS", "-1")
-    with pytest.raises(ValueError, match="SMOOTH_TOPK_WORKERS must be a whole number of at least 1, got '-1'"):
+    with pytest.raises(ValueError, match="SMOOTH_TOPK_WORKERS must be a whole number from 1 to 999999999, got '-1'"):
         local.default_workers()
 
 

@@ -131,6 +131,7 @@ def test_ctrl_c_cancels_the_runs_with_checkpoints_and_they_go_on(cluster, data, 
         driver.send_signal(signal.SIGINT)
         assert driver.wait(WAIT_SECONDS) != 0
         stops, seen = stops + 1, set(tmp_path.glob("runs/*/checkpoint-*.pt"))
+        assert read_runs(tmp_path / "results").empty, "the run ended before the signal"
         within_an_epoch = load_checkpoint(tmp_path / "runs" / config.run_id)["progress"]["batch"] > 0
     assert within_an_epoch, "the cancelled run writes a checkpoint where it is"
     run_grid([config], **folders(tmp_path, data), executor=executor, progress=False)

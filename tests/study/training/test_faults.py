@@ -15,6 +15,7 @@ import torch
 from small_runs import assert_same_results, assert_same_weights, fit_small, processes, small_config, start_fit
 
 from smooth_topk.study.records import files, runs
+from smooth_topk.study.records.endings import exit_code
 from smooth_topk.study.records.files import LockHeldError, exclusive
 from smooth_topk.study.records.runs import read_epochs, read_runs
 from smooth_topk.study.training import fit as fit_module
@@ -296,8 +297,15 @@ def test_a_second_ctrl_c_interrupts_at_once():
             signal.raise_signal(signal.SIGINT)
 
 
-def test_a_terminal_that_goes_away_is_a_request_to_stop_unless_nohup_was_used(restored_sighup):
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+def test_a_second_sigterm_keeps_its_own_exit_code():
+    with StopRequest():
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt) as interrupt:
+            signal.raise_signal(signal.SIGTERM)
+    assert exit_code(interrupt.value) == 143
+
+
+def test_a_terminal_that_goes_away_is_a_request_to_stop_unless_nohup_was_used(hears_of_its_terminal):
     with StopRequest() as stop:
         for _ in range(2):  # from the shell and from the system
             signal.raise_signal(signal.SIGHUP)
@@ -307,13 +315,6 @@ def test_a_terminal_that_goes_away_is_a_request_to_stop_unless_nohup_was_used(re
     with StopRequest() as stop:
         signal.raise_signal(signal.SIGHUP)
     assert stop.received is None
-
-
-@pytest.fixture
-def restored_sighup():
-    before = signal.getsignal(signal.SIGHUP)
-    yield
-    signal.signal(signal.SIGHUP, before)
 
 
 def test_the_handlers_of_before_are_back_after_a_run(data, tmp_path):
