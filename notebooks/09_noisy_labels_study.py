@@ -366,7 +366,7 @@ axes = figures.noise_beside_paper(images)
 
 # %% [markdown]
 # **Figure.** Smooth loss minus cross-entropy in points of top-5 on images. All means are above zero, where the smooth
-# loss leads. With two seeds an interval has one degree of freedom and is wide.
+# loss leads. An interval from two seeds has one degree of freedom and is wide.
 
 # %% tags=["hide-input"]
 left, right = figures.new_panels(ncols=2, figsize=(9.6, 4.0), sharey=True)

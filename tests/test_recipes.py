@@ -8,10 +8,10 @@ import pytest
 
 RECIPES = Path(__file__).parents[1] / "book" / "recipes"
 NEEDS = {
-    "plain_pytorch": "torch",
-    "lightning_module": "lightning",
-    "timm_step": "timm",
-    "hugging_face_trainer": "transformers",
+    "plain_pytorch": ["torch"],
+    "lightning_module": ["lightning"],
+    "timm_step": ["timm"],
+    "hugging_face_trainer": ["transformers", "accelerate"],
 }
 PRINTS = {
     "plain_pytorch": "validation top-5",
@@ -37,6 +37,7 @@ def test_no_line_of_a_recipe_is_wider_than_the_page(name):
 @pytest.mark.parametrize("name", NEEDS)
 def test_the_recipe_runs(name, capsys):
     import_module("smooth_topk.study.data.vision")  # timm imports torchvision, which may be built for another torch
-    pytest.importorskip(NEEDS[name], reason=f"the library {NEEDS[name]} of this recipe is not installed")
+    for package in NEEDS[name]:
+        pytest.importorskip(package, reason=f"this recipe needs {package}: pip install {package}")
     runpy.run_path(str(RECIPES / f"{name}.py"), run_name="__main__")
     assert PRINTS[name] in capsys.readouterr().out

@@ -83,7 +83,7 @@ def test_without_cosmic_ray_one_sentence_says_what_to_install(monkeypatch):
 
 
 def test_a_sample_depends_on_its_seed_alone_and_a_larger_one_begins_with_it():
-    pytest.importorskip("cosmic_ray")
+    pytest.importorskip("cosmic_ray", reason="needs Cosmic Ray: pip install cosmic-ray")
     few, places = mutate.sample(SOURCE * 3, "0", 2)
     more, _ = mutate.sample(SOURCE * 3, "0", 3)
     assert places == 3

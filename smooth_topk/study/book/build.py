@@ -6,8 +6,8 @@
 The book opens from its folder or from any server, and asks no other host for anything. It is built in a temporary
 folder and takes the place of the old one when it is whole; a warning of Sphinx is an error.
 
-Exit codes: 0 the book is built, 1 Sphinx complained, 2 refused, 130 Ctrl-C, 143 SIGTERM, 129 a closed terminal, 141 an
-output that nobody reads. With all but the first, the old book is as it was.
+Exit codes: 0 the book is built, 1 Sphinx complained, 2 refused; after Ctrl-C 130, after SIGTERM 143, after a closed
+terminal 129, and 141 when nobody reads the output any more. With all but the first, the old book is as it was.
 """
 
 import argparse

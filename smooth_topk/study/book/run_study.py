@@ -16,8 +16,8 @@ results that a study records itself do not count as changed.
 --trainings takes names of experiments, as --dry-run lists them, all (those of the paper), or one_night (Figure 2, and
 Table 1 at one noise level with one seed). It runs no chapter: these find their trainings recorded later.
 
-Exit codes: 0 all is done, 1 a chapter failed, 2 refused before anything started, 130 Ctrl-C, 143 SIGTERM, 129 a
-terminal that went away, 141 an output that nobody reads any more.
+Exit codes: 0 all is done, 1 failed (a chapter, or a file that could not be written), 2 refused before anything started;
+after Ctrl-C 130, after SIGTERM 143, after a closed terminal 129, and 141 when nobody reads the output any more.
 """
 
 import argparse

