@@ -148,7 +148,6 @@ class Abuse:
         self.folder, self.random, self.order = folder, random.Random(seed), random.Random(seed)
         self.faults: list[Fault] = []
         self.decks: dict[tuple[str, ...], list[str]] = {}
-        self.grid: Faults | None = None
 
     def run(self, seconds: float) -> None:
         """Makes faults for so many seconds, then lets the last round come to its end."""
@@ -174,8 +173,7 @@ class Abuse:
 
     def round(self, grid: Faults, end: float, expected: tuple[pd.DataFrame, pd.DataFrame]) -> None:
         """Trains the grid under faults and judges the faults of the round by its records."""
-        self.grid, first = grid, len(self.faults)
-        limit = end + SECONDS_PER_ROUND
+        first, limit = len(self.faults), end + SECONDS_PER_ROUND
         with small_disk(grid.folder / "runs") as mounted, contextlib.ExitStack() as stack:
             stack.callback(grid.kill_everything)  # after an error or a signal, while disk and cluster are still there
             kinds = grid.kinds()
@@ -192,6 +190,7 @@ class Abuse:
                     if len(grid.note_records()) < len(GRID):
                         grid.start_driver()
                 elif time.monotonic() < end and (grid.is_training() or self.random.random() < FAULTS_AT_REST):
+                    grid.note_records()  # what a fault must not lose
                     self.inject(self.draw(sorted(kinds)), kinds)
         differing, lost = differences(comparable(grid.folder), expected), grid.lost_rows()
         for fault in self.faults[first:]:
@@ -216,8 +215,6 @@ class Abuse:
 
     def inject(self, name: str, kinds: dict[str, Callable[[], str]]) -> None:
         """Makes a fault and notes what happened; one that cannot be made at this moment goes back under its deck."""
-        if self.grid is not None:
-            self.grid.note_records()
         try:
             fault = Fault(name, kinds[name]())
         except BrokenPromiseError as broken:
