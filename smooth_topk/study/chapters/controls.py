@@ -22,6 +22,7 @@ from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox
 
 from smooth_topk.study.chapters import frames
+from smooth_topk.study.chapters.questions import predict as predict
 from smooth_topk.study.chapters.vector_picture import drawn_parts, new_figure, svg
 
 NOISE_LEVELS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # of Table 1
