@@ -21,7 +21,6 @@ from smooth_topk.study.data.sources import ArraySource, Request, together_on
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.records.paths import data_folder_or_default
 
-SPLIT_SEED = 0  # which images are held out or in a subset belongs to the data set; a run's seed draws noise and order
 BLOCK = 5  # classes that share their noise under "index_blocks"
 
 Batches = Iterator[tuple[Tensor, Tensor]]
@@ -163,9 +162,12 @@ def _splits(config: RunConfig, source: "ArraySource | imagenet.FolderSource") ->
     """Returns training, validation and test split. The test labels are always clean (section 5.1)."""
     clean = source.labels["train"]
     noisy = _noisy_labels(config, clean, source.class_to_superclass)
-    kept, held_out = hold_out(clean, source.held_out_per_class, seed=SPLIT_SEED)
+    # `split_seed` draws which images are held out and in a subset; `seed` draws noise, order and weights.
+    kept, held_out = hold_out(clean, source.held_out_per_class, seed=config.split_seed)
     if config.train_size is not None:
-        kept = kept[balanced_subset(clean[kept], config.train_size, seed=SPLIT_SEED)]
+        kept = kept[balanced_subset(clean[kept], config.train_size, seed=config.split_seed)]
+    if config.imbalance > 1:
+        kept = kept[long_tail(clean[kept], config.imbalance, seed=config.split_seed)]
     validation_labels = clean if config.validation_labels == "clean" else noisy
     test = source.labels["test"]
     return (
@@ -173,6 +175,25 @@ def _splits(config: RunConfig, source: "ArraySource | imagenet.FolderSource") ->
         Split(source, "train", held_out, validation_labels[held_out], clean[held_out]),
         Split(source, "test", torch.arange(len(test)), test, test),
     )
+
+
+def long_tail(labels: Tensor, imbalance: float, *, seed: int) -> Tensor:
+    """Returns the rows of a long tail: class sizes fall geometrically over the classes in a random order.
+
+    Args:
+        labels: (N,) int64, balanced.
+        imbalance: the largest class keeps all its rows, the smallest this many times fewer.
+        seed: draws the order of the classes, and which rows are kept.
+    """
+    classes, sizes = int(labels.max()) + 1, labels.bincount()
+    generator = torch.Generator().manual_seed(seed)
+    place = torch.randperm(classes, generator=generator)
+    wanted = (sizes * imbalance ** (-place / max(classes - 1, 1))).round().long().clamp(min=1)
+    order = torch.randperm(len(labels), generator=generator)
+    order = order[labels[order].argsort(stable=True)]  # class after class, each in random order
+    rank = torch.empty_like(order)
+    rank[order] = torch.arange(len(order)) - (sizes.cumsum(0) - sizes)[labels[order]]
+    return (rank < wanted[labels]).nonzero().squeeze(1)
 
 
 def _with_fewer_classes(source: "ArraySource | imagenet.FolderSource", config: RunConfig) -> ArraySource:

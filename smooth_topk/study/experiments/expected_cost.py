@@ -17,6 +17,7 @@ MULTIPLY_ADDS = {  # millions per image, forward; 100 classes at 32 x 32, ResNet
     "linear": 0.0128,
     "head": 0.117,
     "small": 6.6,
+    "small_wide": 24.3,
     "densenet40_12": 264.9,
     "densenet40_40": 2_662.9,
     "densenet40_12_bc": 72.4,
@@ -29,6 +30,7 @@ CPU_RATES = {
     "linear": 5_000,
     "head": 30_000,  # overhead of small steps included
     "small": 20_000,
+    "small_wide": 20_000,
     "densenet40_12": 14_000,
     "densenet40_40": 22_000,
     "densenet40_12_bc": 11_000,
@@ -40,6 +42,7 @@ CPU_RATES = {
 GPU_RATES = {name: 1_000_000 for name in MULTIPLY_ADDS} | {
     "resnet18": 3_100_000,
     "small": 300_000,
+    "small_wide": 300_000,
     "linear": 100_000,
     "head": 100_000,
 }

@@ -12,6 +12,7 @@ NETWORKS = {
     "linear": "linear classifier",
     "head": "head with one hidden layer",
     "small": "small network",
+    "small_wide": "wider small network",
     "densenet40_12": "DenseNet 40-12",
     "densenet40_40": "DenseNet 40-40",
     "densenet40_12_bc": "DenseNet 40-12 with bottlenecks",

@@ -12,6 +12,7 @@ FEATURE_MODELS = ("linear", "head")
 MODELS = (
     *FEATURE_MODELS,
     "small",
+    "small_wide",
     "densenet40_12",
     "densenet40_40",
     "densenet40_12_bc",
@@ -34,6 +35,13 @@ LOSS_FIELDS = {
     "noised_topk": ("k",),
     "switched_topk": ("k", "tau", "margin"),
 }
+# The parameters of a loss that are no fields, with their defaults: they are what `loss_options` may hold.
+LOSS_OPTIONS: dict[str, dict[str, float]] = {
+    "label_smoothing": {"label_smoothing": 0.1},
+    "generalised_cross_entropy": {"q": 0.7},
+    "difftopk": {"inverse_temperature": 2.0, "top1_share": 0.5},
+    "noised_topk": {"epsilon": 1.0},
+}
 CHOICES = {
     "dataset": DATASETS,
     "noise_grouping": ("superclass", "index_blocks"),
@@ -44,14 +52,17 @@ CHOICES = {
     "chosen_by": ("top1", "top3", "top5", "top10", "top20"),
     "precision": ("32-true", "16-mixed", "bf16-mixed", "bf16-true", "64-true"),
 }
-REALS = ("noise_level", "tau", "margin", "learning_rate", "momentum", "weight_decay")
-INTEGERS = ("k", "epochs", "batch_size", "seed", "cycles")
+REALS = ("noise_level", "tau", "margin", "learning_rate", "momentum", "weight_decay", "imbalance")
+INTEGERS = ("k", "epochs", "batch_size", "seed", "cycles", "split_seed")
 LARGEST = 2**63
 SWITCHES = ("nesterov", "augment", "ten_crop")
 ADDED_LATER = (
     "chosen_by",
     "classes",
     "cycles",
+    "loss_options",
+    "split_seed",
+    "imbalance",
 )  # fields that recorded runs do not have: at their default they are no part of the run_id
 
 
@@ -92,6 +103,9 @@ class RunConfig:
     seed: int = 0
     chosen_by: str = "top5"  # the validation accuracy whose best epoch is tested
     classes: int | None = None  # None: all; else the classes of the first superclasses, that many
+    loss_options: tuple[tuple[str, float], ...] = ()  # parameters of the loss that are no fields; a dict is taken, too
+    split_seed: int = 0  # draws the images that are held out for validation, and those of a subset
+    imbalance: float = 1.0  # a long tail: the largest class has so many times the images of the smallest
     cycles: int = 1  # equal parts of a "one_cycle" run: after the first, fine-tuning in which alone tau falls
 
     def __post_init__(self):
@@ -103,6 +117,7 @@ class RunConfig:
         if not isinstance(self.milestones, tuple | list):
             raise ValueError(f"milestones must be a list of epochs, got milestones={self.milestones!r}.")
         object.__setattr__(self, "milestones", tuple(self.milestones))
+        object.__setattr__(self, "loss_options", _loss_options(self.loss_options))
         _check_types(self)
         _check_values(self)
         _check_combinations(self)
@@ -110,9 +125,10 @@ class RunConfig:
     @property
     def run_id(self) -> str:
         """The first 12 hexadecimal digits of the SHA-256 of the canonical configuration."""
-        values = self.canonical().to_dict()
+        config = self.canonical()
+        values = config.to_dict()
         for field in fields(self):
-            if field.name in ADDED_LATER and values[field.name] == field.default:
+            if field.name in ADDED_LATER and getattr(config, field.name) == field.default:
                 del values[field.name]
         text = json.dumps(values, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -128,12 +144,17 @@ class RunConfig:
             unused += ["augment"]  # features have no flips and crops
         if isinstance(self.train_size, float) and self.train_size == 1:
             unused += ["train_size"]
+        known = LOSS_OPTIONS.get(self.loss, {})
+        options = tuple((name, value) for name, value in self.loss_options if value != known[name])
         defaults: dict[str, Any] = {field.name: field.default for field in fields(self) if field.name in unused}
-        return replace(self, **defaults)
+        return replace(self, **defaults | {"loss_options": options})
 
     def to_dict(self) -> dict:
-        """Returns the fields as JSON knows them; the milestones become a list."""
-        return asdict(self) | {"milestones": list(self.milestones)}
+        """Returns the fields as JSON knows them; milestones and options of the loss become lists."""
+        return asdict(self) | {
+            "milestones": list(self.milestones),
+            "loss_options": [list(o) for o in self.loss_options],
+        }
 
     @classmethod
     def from_dict(cls, values: dict) -> "RunConfig":
@@ -185,6 +206,15 @@ def _real(name: str, value) -> float:
     raise ValueError(f"{name} must be a finite number, got {name}={value!r}.")
 
 
+def _loss_options(options) -> tuple[tuple[str, float], ...]:
+    """Returns the options in the order of their names; a dict and lists of pairs are the same options."""
+    try:
+        pairs = dict(options)
+    except (TypeError, ValueError):
+        raise ValueError(f"loss_options must be pairs of a name and a number, got {options!r}.") from None
+    return tuple((name, _real(f"loss_options[{name}]", pairs[name])) for name in sorted(pairs, key=str))
+
+
 def _check_types(config: RunConfig) -> None:
     for name, choices in CHOICES.items():
         if getattr(config, name) not in choices:
@@ -224,6 +254,8 @@ def _check_values(config: RunConfig) -> None:
             config.train_size is None or 0 < config.train_size <= (1 if share else math.inf),
             "None, a share above 0.0 and at most 1.0, or a number of images of at least 1",
         ),
+        "split_seed": (0 <= config.split_seed < 2**32, "between 0 and 4294967295"),
+        "imbalance": (config.imbalance >= 1, "at least 1"),
         "classes": (config.classes is None or config.classes > config.k, "None or more than k"),
         "cycles": (config.cycles >= 1 and config.epochs % config.cycles == 0, "a divisor of the epochs"),
         "milestones": (
@@ -246,6 +278,9 @@ def _check_combinations(config: RunConfig) -> None:
             f"The models {', '.join(FEATURE_MODELS)} and the data sets {', '.join(FEATURES)} belong together, "
             f"got model={config.model!r}, dataset={config.dataset!r}."
         )
+    if unknown := {name for name, _ in config.loss_options} - set(LOSS_OPTIONS.get(config.loss, {})):
+        known = ", ".join(LOSS_OPTIONS.get(config.loss, {})) or "none"
+        raise ValueError(f"The loss {config.loss} has the options {known}, got {', '.join(sorted(unknown))}.")
     if config.cycles > 1 and config.schedule != "one_cycle":
         raise ValueError(f"cycles need schedule='one_cycle', got cycles={config.cycles}, schedule={config.schedule!r}.")
     if config.nesterov and config.momentum == 0:

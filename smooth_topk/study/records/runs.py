@@ -102,8 +102,10 @@ def read_runs(folder: Path) -> pd.DataFrame:
     runs = _frame(_read(Path(folder) / RUNS, RUN_KEY), ["run_id", *(field.name for field in fields(RunConfig))])
     defaults = {field.name: field.default for field in fields(RunConfig) if field.name in ADDED_LATER}
     for name, default in defaults.items():  # runs recorded before there was such a field had its default
-        if default is not None:
-            runs[name] = runs[name].fillna(default) if name in runs else default
+        if name not in runs:
+            runs[name] = [default] * len(runs)
+        elif default is not None and default != ():
+            runs[name] = runs[name].fillna(default)
     return runs
 
 

@@ -17,7 +17,8 @@ def build_model(name: str, num_classes: int, features: int = 128) -> nn.Module:
     """Builds a network with random weights from torch's global random state.
 
     Args:
-        name: one of "small", "linear", "head", "densenet40_12", "densenet40_40", the same with "_bc", or "resnet18".
+        name: one of "small", "small_wide", "linear", "head", "densenet40_12", "densenet40_40", the same with "_bc",
+            or "resnet18".
         num_classes: the number of scores per image.
         features: numbers per sample, for "linear" and "head".
 
@@ -27,6 +28,8 @@ def build_model(name: str, num_classes: int, features: int = 128) -> nn.Module:
     """
     if name == "small":
         return SmallNet(num_classes)
+    if name == "small_wide":
+        return SmallNet(num_classes, WIDE)
     if name == "linear":
         return Linear(num_classes, features)
     if name == "head":
@@ -37,9 +40,12 @@ def build_model(name: str, num_classes: int, features: int = 128) -> nn.Module:
         return torchvision.models.resnet18(num_classes=num_classes)
     if name in DENSENETS:
         return DenseNet(num_classes=num_classes, **DENSENETS[name])
-    raise ValueError(f"A model is one of small, linear, head, resnet18, {', '.join(DENSENETS)}, got {name!r}.")
+    raise ValueError(
+        f"A model is one of small, small_wide, linear, head, resnet18, {', '.join(DENSENETS)}, got {name!r}."
+    )
 
 
+WIDE = (16, 48, 96, 192)  # channels of SmallNet with four times the parameters, 671 thousand
 DENSENETS: dict[str, dict[str, Any]] = {
     "densenet40_12": {"growth": 12},
     "densenet40_40": {"growth": 40},

@@ -69,4 +69,5 @@ def loss_at(config: RunConfig, epoch: int) -> Callable[..., Tensor]:
         return partial(hard_topk_loss, k=config.k, margin=config.margin)
     if config.loss == "smooth":
         return partial(smooth_topk_loss, k=config.k, tau=tau_at(config, epoch), margin=config.margin)
-    return FAMILY[config.loss].bound(**{name: getattr(config, name) for name in LOSS_FIELDS[config.loss]})
+    named = {name: getattr(config, name) for name in LOSS_FIELDS[config.loss]}
+    return FAMILY[config.loss].bound(**named, **dict(config.loss_options))

@@ -270,3 +270,20 @@ def test_constructed_data_trains_like_any_other():
     assert (data.num_classes, data.train_size, len(data.test)) == (1_000, 50_000, 10_000)
     features, labels = next(data.train_batches(0))
     assert (features.shape, labels.shape) == ((64, 64), (64,))
+
+
+def test_another_split_seed_holds_out_other_images_with_the_same_noise(source):
+    first, second = (datasets.Data(replace(CONFIG, split_seed=seed), source) for seed in (0, 1))
+    assert set(first.validation.rows.tolist()) != set(second.validation.rows.tolist())
+    assert torch.equal(first.test.rows, second.test.rows)
+
+
+def test_a_long_tail_keeps_all_of_the_largest_class_and_few_of_the_smallest():
+    labels = torch.arange(1_000) % 10
+    rows = datasets.long_tail(labels, 20.0, seed=3)
+    sizes = labels[rows].bincount(minlength=10).sort(descending=True).values
+    assert sizes[0] == 100
+    assert sizes[-1] == 5
+    assert (sizes[1:] / sizes[:-1]).std() < 0.03  # geometric, but for rounding
+    assert torch.equal(rows, datasets.long_tail(labels, 20.0, seed=3))
+    assert not torch.equal(rows, datasets.long_tail(labels, 20.0, seed=4))

@@ -42,6 +42,9 @@ OTHER_VALUES = {
     "chosen_by": "top1",
     "classes": 20,
     "cycles": 2,
+    "loss_options": {"label_smoothing": 0.2},
+    "split_seed": 1,
+    "imbalance": 10.0,
 }
 # The paper's day and a half on two cards is a round figure, and so is an estimate made from it.
 ROUND_FIGURE = 0.1
@@ -62,7 +65,17 @@ def test_every_field_that_matters_changes_the_run_id(name):
         base = replace(BASE, milestones=(), schedule="one_cycle")
     if name == "ten_crop":
         base = replace(BASE, dataset="imagenet", noise_grouping="index_blocks")
+    if name == "loss_options":
+        base = replace(BASE, loss="label_smoothing", tau_final=None)
     assert replace(base, **{name: OTHER_VALUES[name]}).run_id != base.run_id
+
+
+def test_the_parameters_of_a_loss_are_part_of_the_run_unless_they_are_its_defaults():
+    run = RunConfig(loss="label_smoothing", loss_options={"label_smoothing": 0.2})
+    assert RunConfig.from_dict(run.to_dict()) == run
+    assert replace(run, loss_options={"label_smoothing": 0.1}).run_id == RunConfig(loss="label_smoothing").run_id
+    with pytest.raises(ValueError, match="label_smoothing"):
+        RunConfig(loss="generalised_cross_entropy", loss_options={"label_smoothing": 0.2})
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ PARAMETERS = {
     "linear": 12_900,
     "head": 117_860,
     "small": 163_540,
+    "small_wide": 695_316,
     "densenet40_12": 1_060_132,
     "densenet40_40": 10_681_492,
     "densenet40_12_bc": 188_092,
