@@ -20,6 +20,7 @@ from matplotlib.axes import Axes
 
 from smooth_topk.study import figures, measure, tables
 from smooth_topk.study.book.start_pictures import write_start_pictures
+from smooth_topk.study.chapters.spider import PHOTOGRAPH
 from smooth_topk.study.experiments import gpu_scaling, registry
 from smooth_topk.study.figures.gpu_scaling import scaling_figure
 from smooth_topk.study.figures.style import use_style
@@ -31,7 +32,6 @@ from smooth_topk.study.tables.findings import RECORDED_SEEDS
 from smooth_topk.study.tables.speed_in_short import speed_in_short
 
 ROOT = project_root()
-SPIDER_WEB = 64  # the photograph among the recorded scores
 SIZE = (3.4, 2.9)  # inches: about a third of the page, so that the letters keep their size
 OTHER_SCORES = [6.1, 5.0, 4.5, 3.2, 2.4, 0.6, -0.5, -1.4, -2.6]  # those the explorer starts with
 
@@ -80,10 +80,10 @@ def _names() -> Axes:
     """What a trained network says of one photograph of ImageNet that shows a spider in its web."""
     recorded = read_scores()
     assert recorded is not None, "imagenet_scores.npz is part of the project"
-    scores = recorded.scores[SPIDER_WEB].softmax(-1)
+    scores = recorded.scores[PHOTOGRAPH].softmax(-1)
     shares, order = scores.topk(7)
     names = [recorded.class_names[index] for index in order]
-    true = order == recorded.labels[SPIDER_WEB]
+    true = order == recorded.labels[PHOTOGRAPH]
     table = pd.DataFrame({"name": names, "probability": shares, "true": true})
     return figures.plausible_names(table, ax=figures.new_axes(figsize=(5.0, 2.9)))
 
