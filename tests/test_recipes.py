@@ -9,12 +9,14 @@ import pytest
 RECIPES = Path(__file__).parents[1] / "book" / "recipes"
 NEEDS = {
     "plain_pytorch": ["torch"],
+    "clam_instance_loss": ["torch"],
     "lightning_module": ["lightning"],
     "timm_step": ["timm"],
     "hugging_face_trainer": ["transformers", "accelerate"],
 }
 PRINTS = {
     "plain_pytorch": "validation top-5",
+    "clam_instance_loss": "bags classified correctly: 100.0%",
     "lightning_module": "best validation top-5",
     "timm_step": "validation top-5",
     "hugging_face_trainer": "best validation top-5",
@@ -23,9 +25,11 @@ PRINTS = {
 
 def test_every_recipe_is_on_the_page_and_tested():
     names = {path.stem for path in RECIPES.glob("*.py")}
-    page = RECIPES.with_suffix(".md").read_text(encoding="utf-8")
+    pages = "".join(
+        (RECIPES.parent / f"{page}.md").read_text(encoding="utf-8") for page in ("recipes", "coming_from_topk")
+    )
     assert names == set(NEEDS) == set(PRINTS)
-    assert all(f"recipes/{name}.py" in page for name in names)
+    assert all(f"recipes/{name}.py" in pages for name in names)
 
 
 @pytest.mark.parametrize("name", NEEDS)
