@@ -90,7 +90,7 @@ assert torch.allclose(by_autograd, left_out, rtol=1e-14)
 # $$\delta_{j,i} = \sigma_{j-1}(\mathbf{e}) - e_i \, \delta_{j-1,i} .$$
 #
 # (The paper's loop starts at $j = 1$ and reads a $\delta_{0,i}$ that does not exist:
-# [correction 4](../book/errata.md#4-indices-of-the-three-algorithms).)
+# [erratum 4](../book/errata.md#4-indices-of-the-three-algorithms).)
 
 
 # %%
@@ -197,7 +197,7 @@ ax = figures.error_curves(broken, x="e", curves="derivative")
 # is about $10^{-7}$ in float32. The rounding error of the first subtraction is about $e_i u$. Each of the $k-2$ further
 # steps multiplies it by $e_i$. So the error of $\delta_{k,i}$ grows like $e_i^{\,k-1} u$. (The paper starts from an
 # error $\epsilon$ of the first subtraction and ends with $e_i^{\,k-1} \epsilon$, which is one power too high:
-# [correction 11](../book/errata.md#11-the-exponent-of-observation-1).)
+# [erratum 11](../book/errata.md#11-the-exponent-of-observation-1).)
 
 # %%
 # At e_i = 1 the recursion is right to five digits; at 1e5 δ_5 has none; from 1e5 to 1e7
@@ -230,7 +230,7 @@ assert max(recursion_errors(1.0 / factor, others / factor, k)) < 1e-5
 # $$\tilde\delta_{k,i}^{(p)} = \sum_{j=0}^{p} (-1)^j \, \frac{\sigma_{k+j}(\mathbf{e})}{e_i^{\,j+1}}.$$
 #
 # The number $p$ is the *order* of the series. The paper's eq. (60) prints the exponent $j$ instead of $j+1$
-# ([correction 1](../book/errata.md#1-the-series-misses-a-factor)).
+# ([erratum 1](../book/errata.md#1-the-series-misses-a-factor)).
 #
 # The value that we replaced by zero is $\delta_{k+p+1,i} = \sigma_{k+p}(\mathbf{e} \text{ without } e_i)$, and each of
 # the $p + 1$ steps divides it by $e_i$. So the error is exactly $\sigma_{k+p}(\mathbf{e} \text{ without } e_i) /

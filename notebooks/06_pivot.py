@@ -297,7 +297,7 @@ for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
 # $$e_{[k]}\,\sigma_{k-1} \le \sum_B \text{weight}(B \cup \{h\}) \le k\,\sigma_k .$$
 #
 # This contains Lemma 3 of the paper, $e_y\,\sigma_{k-1} \le k\,\sigma_k$ where the answer is wrong, because there
-# $e_y \le e_{[k]}$. (The paper's own proof works with random sets and has a gap: [correction
+# $e_y \le e_{[k]}$. (The paper's own proof works with random sets and has a gap: [erratum
 # 8](../book/errata.md#8-the-sets-in-the-proof-of-lemma-3-are-no-partition).)
 #
 # **From above.** We show $\sigma_k \le (n-k)\,e_{[k]}\,\sigma_{k-1}$. Take any set of $k$ other classes and remove its

@@ -129,7 +129,7 @@ tables.show(tables.speed_table(backward, "backward"))
 # How many times as fast as automatic differentiation is the custom backward pass? On our processor it is nearly twice
 # as fast with up to 1,000 classes. With 10,000 classes the two take the same time, and with 100,000 the custom backward
 # pass takes 1.5 times as long. In the paper's own Table 4 the advantage shrinks as well, from a factor of 23 with 1,000
-# classes to 1.7 with 100,000, although its text speaks of "one to two orders of magnitude" ([correction
+# classes to 1.7 with 100,000, although its text speaks of "one to two orders of magnitude" ([erratum
 # 14](../book/errata.md#14-statements-that-the-papers-own-tables-do-not-support)). The last column compares automatic
 # differentiation with pivot, whose backward pass is 8.9 to 51 times as fast.
 

@@ -107,7 +107,7 @@ assert torch.allclose(derivative, marginals)
 
 # %% [markdown]
 # The paper prints $\sigma_i$ in place of $\sigma_k$, with the index of the class as the degree
-# ([correction 3](../book/errata.md#3-the-marginals-are-derivatives-of-log-σₖ)). As printed, class *a* would use
+# ([erratum 3](../book/errata.md#3-the-marginals-are-derivatives-of-log-σₖ)). As printed, class *a* would use
 # $\sigma_1$, class *b* $\sigma_2$, and so on. Only the class whose number happens to be $k$ gets the right value.
 
 # %%

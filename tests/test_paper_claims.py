@@ -1,16 +1,17 @@
-"""One test for each proposition, lemma and observation of the paper, and for each correction in book/errata.md."""
+"""One test for each proposition, lemma and observation of the paper, and for each erratum in book/errata.md."""
 
 import re
 from fractions import Fraction
-from itertools import combinations, product
-from math import comb, log, prod
+from itertools import combinations, permutations, product
+from math import comb, factorial, log, prod
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from mpmath import mpf
+from mpmath import exp, mpf
+from mpmath import log as log_of
 from reference import (
     brute_force_hard_loss,
     brute_force_loss,
@@ -323,11 +324,11 @@ def test_proposition_8_margin_and_regularization_are_interchangeable(regularizat
     torch.testing.assert_close(svm_solution(1.0, margin * regularization), w * regularization)
 
 
-# --- The corrections of book/errata.md ---
+# --- The errata of book/errata.md ---
 
 
 @given(fractions, st.data())
-def test_correction_1_the_printed_series_misses_a_factor_of_e_i(e, data):
+def test_erratum_1_the_printed_series_misses_a_factor_of_e_i(e, data):
     i, k = data.draw(st.integers(0, len(e) - 1)), data.draw(st.integers(1, len(e)))
     assume(e[i] != 1)
     derivative = sigma(e[:i] + e[i + 1 :], k - 1)
@@ -336,7 +337,7 @@ def test_correction_1_the_printed_series_misses_a_factor_of_e_i(e, data):
     assert approximation(e, i, k, complete, lambda j: j) == e[i] * derivative != derivative
 
 
-def test_correction_2_the_subsets_with_the_label_are_counted_by_n_minus_1():
+def test_erratum_2_the_subsets_with_the_label_are_counted_by_n_minus_1():
     for n in range(2, 9):
         for k in range(1, n):
             with_label = [subset for subset in combinations(range(n), k) if 0 in subset]
@@ -344,7 +345,7 @@ def test_correction_2_the_subsets_with_the_label_are_counted_by_n_minus_1():
     assert comb(999, 4) != comb(1000, 4)
 
 
-def test_correction_3_the_marginals_sum_to_k_and_the_printed_index_is_not_a_marginal():
+def test_erratum_3_the_marginals_sum_to_k_and_the_printed_index_is_not_a_marginal():
     x, k = [0.5, 2.0, -1.0, 1.0], 2
     marginals = brute_force_marginals(x, k)
     assert abs(sum(marginals) - k) < EXACT
@@ -369,7 +370,7 @@ def divide_and_conquer_in_fractions(leaves, next_count, padding=None):
 
 
 @given(fractions)
-def test_correction_4_algorithm_1_halves_rounding_up_and_pads_odd_counts(e):
+def test_erratum_4_algorithm_1_halves_rounding_up_and_pads_odd_counts(e):
     expanded = divide_and_conquer_in_fractions([[1, v] for v in e], lambda p: -(-p // 2), padding=[1])
     truth = [sigma(e, j) for j in range(len(e) + 1)]
     assert expanded[: len(e) + 1] == truth
@@ -378,7 +379,7 @@ def test_correction_4_algorithm_1_halves_rounding_up_and_pads_odd_counts(e):
 
 
 @given(fractions)
-def test_correction_4_algorithm_2_starts_at_two(e):
+def test_erratum_4_algorithm_2_starts_at_two(e):
     delta = {1: [Fraction(1)] * len(e)}  # nothing is defined for the index 0 that a start at j = 1 would read
     for j in range(2, len(e) + 1):
         delta[j] = [sigma(e, j - 1) - e_i * before for e_i, before in zip(e, delta[j - 1], strict=True)]
@@ -387,7 +388,7 @@ def test_correction_4_algorithm_2_starts_at_two(e):
 
 
 @given(fractions, st.data())
-def test_correction_4_the_inner_loop_of_algorithm_3_runs_over_j(e, data):
+def test_erratum_4_the_inner_loop_of_algorithm_3_runs_over_j(e, data):
     n, k = len(e), data.draw(st.integers(1, len(e)))
     table = {(0, i): Fraction(1) for i in range(n + 1)} | {
         (j, i): Fraction(0) for j in range(1, k + 1) for i in range(j)
@@ -400,13 +401,13 @@ def test_correction_4_the_inner_loop_of_algorithm_3_runs_over_j(e, data):
 
 
 @given(fractions)
-def test_correction_5_the_inverted_polynomial_is_the_direct_one(e):
+def test_erratum_5_the_inverted_polynomial_is_the_direct_one(e):
     inverted = divide_and_conquer_in_fractions([[1 / v, 1] for v in e], lambda p: -(-p // 2), padding=[1])
     direct = divide_and_conquer_in_fractions([[1, v] for v in e], lambda p: -(-p // 2), padding=[1])
     assert [prod(e) * coefficient for coefficient in inverted] == direct
 
 
-def test_correction_6_without_margin_or_regularization_the_problems_are_not_equivalent():
+def test_erratum_6_without_margin_or_regularization_the_problems_are_not_equivalent():
     """One sample, two classes: an affine map cannot send one solution onto many, nor 0 to a positive margin."""
     sample, label = torch.ones(1, 1, dtype=torch.float64), torch.tensor([0])
 
@@ -422,7 +423,7 @@ def test_correction_6_without_margin_or_regularization_the_problems_are_not_equi
     assert objective((2.0, 2.0), 0.0, 1.0) > objective((1.0, 0.0), 0.0, 1.0) == 0  # ... and never (P_{0,1})
 
 
-def test_correction_7_the_proof_of_proposition_1_ranks_the_other_scores():
+def test_erratum_7_the_proof_of_proposition_1_ranks_the_other_scores():
     scores, label, k = [3.0, 2.0, 1.0], 0, 2
     largest_with_label = max(sum(subset) for subset in combinations(scores, k) if scores[label] in subset)
     others = sorted(scores[:label] + scores[label + 1 :], reverse=True)
@@ -431,7 +432,7 @@ def test_correction_7_the_proof_of_proposition_1_ranks_the_other_scores():
     assert sum(everything[: k - 1]) + scores[label] != largest_with_label  # as printed, s_y is counted twice
 
 
-def test_correction_8_the_sets_of_the_proof_of_lemma_3_are_no_partition():
+def test_erratum_8_the_sets_of_the_proof_of_lemma_3_are_no_partition():
     """The V_j hold 1 to k classes of the prediction. A set without any of them, and without the label, is in none."""
     n, k, label = 7, 2, 6
     prediction = {0, 1}
@@ -456,7 +457,7 @@ def hypotheses_of_proposition_2(scores, label, k):
     return s[k - 1] > s[k] and (s[k] > s[k + 1] or scores[label] / k > 1 + s[k] / k)
 
 
-def test_correction_9_the_hypotheses_of_proposition_2_do_not_give_strict_maxima():
+def test_erratum_9_the_hypotheses_of_proposition_2_do_not_give_strict_maxima():
     tie_at_the_margin = [3.0, 5.0, 1.0, 0.0]  # all scores differ, and the label is ahead by exactly k times the margin
     tie_behind_the_label = [10.0, 1.0, 1.0, 0.0]  # the second alternative of the hypothesis
     assert hypotheses_of_proposition_2(tie_at_the_margin, 0, 2)
@@ -469,7 +470,7 @@ def test_correction_9_the_hypotheses_of_proposition_2_do_not_give_strict_maxima(
 
 
 @pytest.mark.parametrize(("levels", "k"), [(4, 1), (8, 3), (10, 5), (12, 100)])
-def test_correction_10_the_second_sum_of_proposition_5_is_twice_the_printed_one(levels, k):
+def test_erratum_10_the_second_sum_of_proposition_5_is_twice_the_printed_one(levels, k):
     n = 2**levels
     n_0 = max(j for j in range(levels) if k <= n / 2**j)
     first = sum(Fraction(2**j * k**2) for j in range(n_0 + 1))
@@ -481,7 +482,7 @@ def test_correction_10_the_second_sum_of_proposition_5_is_twice_the_printed_one(
 
 
 @given(fractions, st.integers(1, 9).map(lambda i: Fraction(i, 1000)))
-def test_correction_11_the_errors_of_observation_1_end_with_the_power_k_minus_2(e, epsilon):
+def test_erratum_11_the_errors_of_observation_1_end_with_the_power_k_minus_2(e, epsilon):
     wrong = sigma(e, 1) - e[0] + epsilon  # delta_2, with the error epsilon of the sketch
     for k in range(3, len(e) + 1):
         wrong = sigma(e, k - 1) - e[0] * wrong
@@ -489,7 +490,7 @@ def test_correction_11_the_errors_of_observation_1_end_with_the_power_k_minus_2(
 
 
 @given(fractions, st.data())
-def test_correction_12_the_first_polynomial_of_section_4_2_needs_its_leading_coefficients_only(e, data):
+def test_erratum_12_the_first_polynomial_of_section_4_2_needs_its_leading_coefficients_only(e, data):
     """Coefficients of degree n - k to n of Π (X + e_i) are sigma_k..sigma_0; products from the top need no others."""
     k = data.draw(st.integers(1, len(e)))
     leading, counted = [Fraction(1)], 0  # of the highest degree first
@@ -501,7 +502,7 @@ def test_correction_12_the_first_polynomial_of_section_4_2_needs_its_leading_coe
     assert counted <= 2 * (k + 1) * len(e)  # as short as for Q, and no division
 
 
-def test_correction_13_equations_2_4_and_5_hold_without_ties_only():
+def test_erratum_13_equations_2_4_and_5_hold_without_ties_only():
     scores, label, k = [2.0, 1.0, 1.0], 1, 2
     predictions = [c for c in combinations(range(3), k) if all(scores[i] >= sorted(scores)[-k] for i in c)]
     assert predictions == [(0, 1), (0, 2), (1, 2)]  # what eq. (4) allows; the last leaves the largest score out
@@ -509,7 +510,7 @@ def test_correction_13_equations_2_4_and_5_hold_without_ties_only():
     assert topk_error(torch.tensor(scores), torch.tensor(label), k) == 0  # the right side, which the package takes
 
 
-def test_correction_14_what_the_text_says_about_tables_1_3_and_4():
+def test_erratum_14_what_the_text_says_about_tables_1_3_and_4():
     times = {n: table.set_index("algorithm")["seconds"] for n, table in paper_table(4).groupby("n")}
     faster = {n: row["DC (AD)"] / row["DC (CB)"] for n, row in times.items()}
     assert {n: round(ratio, 1) for n, ratio in faster.items()} == {100: 13.3, 1000: 23.2, 10_000: 9.7, 100_000: 1.7}
@@ -523,6 +524,25 @@ def test_correction_14_what_the_text_says_about_tables_1_3_and_4():
     assert gains["top1"].tolist() == [-7.35, 3.10, 8.84, 15.47, 20.32, 1.22]
     assert gains["top5"].tolist() == [-0.05, 2.70, 4.35, 4.27, 4.52, 5.23]
     assert not any(gain.is_monotonic_increasing for gain in gains.values())
+
+
+@given(score_rows, st.data(), taus)
+def test_erratum_15_tuples_multiply_both_sums_by_k_factorial(scores, data, tau):
+    label, k = draw_label_and_k(data, scores[:5])
+    n = len(scores[:5])
+    tuples = list(permutations(range(n), k))
+    assert len(tuples) == factorial(k) * comb(n, k)
+    assert sum(label in members for members in tuples) == factorial(k) * comb(n - 1, k - 1)
+    value = {members: sum(mpf(scores[j]) for j in members) / k for members in tuples}
+    every = sum(exp((value[members] + (label not in members)) / tau) for members in tuples)
+    with_label = sum(exp(value[members] / tau) for members in tuples if label in members)
+    assert abs(tau * (log_of(every) - log_of(with_label)) - brute_force_loss(scores[:5], label, k, tau)) < EXACT * 1e6
+
+
+def test_erratum_16_the_first_k_coefficients_do_not_determine_sigma_k():
+    first, second = [Fraction(1), Fraction(4)], [Fraction(2), Fraction(3)]
+    assert [sigma(first, j) for j in range(2)] == [sigma(second, j) for j in range(2)]
+    assert (sigma(first, 2), sigma(second, 2)) == (4, 6)
 
 
 def test_every_test_that_the_errata_name_exists():

@@ -1,0 +1,57 @@
+"""The numbers of book/proofs.md: what it counts, and what it measures."""
+
+from fractions import Fraction
+from math import ceil, log2
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def product_up_to(p, q, k):
+    """Coefficients 0..k of the product of two polynomials."""
+    result = [0] * (min(k, len(p) + len(q) - 2) + 1)
+    for i, a in enumerate(p):
+        for j, b in enumerate(q[: k + 1 - i]):
+            result[i + j] += a * b
+    return result
+
+
+def multiplications(k):
+    """Of real numbers: a product truncated at degree k, directly and by the FFT of real numbers."""
+    length = 2 ** ceil(log2(2 * k + 1))
+    complex_products = 3 * (length // 2) * ceil(log2(length)) + length
+    return (k + 1) * (k + 2) // 2, 4 * complex_products // 2
+
+
+@given(st.integers(1, 12), st.integers(1, 40))
+def test_the_levels_of_the_tree_sum_to_less_than_2kn(exponent, k):
+    n = 2**exponent
+    levels = [2**j * min(k, Fraction(n, 2 ** (j + 1))) ** 2 for j in range(exponent)]
+    full = sum(cost for j, cost in enumerate(levels) if n >= 2 ** (j + 1) * k)
+    assert full < k * n
+    assert sum(levels) - full < k * n
+
+
+def test_the_fft_needs_fewer_multiplications_only_above_k_256():
+    assert [multiplications(k) for k in (5, 16, 64, 256, 512, 1024)] == [
+        (21, 224), (153, 1280), (2145, 6656), (33_153, 32_768), (131_841, 71_680), (525_825, 155_648),
+    ]  # fmt: skip
+
+
+def test_the_fft_loses_the_small_coefficients_and_the_direct_product_none():
+    drawn = 3 * torch.randn(16, generator=torch.Generator().manual_seed(16))
+    weights = torch.exp(drawn / (5 * 0.1))
+    halves = [torch.ones(1), torch.ones(1)]
+    for place, weight in enumerate(weights):
+        halves[place // 8] = torch.stack(product_up_to(halves[place // 8], torch.stack([torch.ones(()), weight]), 5))
+    exact = product_up_to(*[[Fraction(value.item()) for value in half] for half in halves], 5)
+    truth = torch.tensor([float(value) for value in exact], dtype=torch.float64)
+    assert truth[5].item() == pytest.approx(3.7e21, rel=0.01)
+
+    transforms = [torch.fft.rfft(half, 16) for half in halves]
+    by_fft = torch.fft.irfft(transforms[0] * transforms[1], 16)[:6]
+    directly = torch.stack(product_up_to(*[list(half) for half in halves], 5))
+    assert (directly.double() / truth - 1).abs().max() < 1e-6
+    assert (by_fft.double() / truth - 1).abs()[:4].min() > 0.5  # no right digit
