@@ -5,9 +5,12 @@ in words and names the commit in which this module preceded the first run.
 
     images = COMPARISONS["images"]
     images.trials(setting, contender, search=0)       24 runs, drawn at random
-    images.finalists(trials, records)                 the best four, on two more tuning seeds
-    images.winner(...)                                by the mean of validation top-5
+    images.finalists(trials, accuracy)                the best four, on two more tuning seeds
+    images.winner(trials, accuracy)                   by the mean of validation top-5
     images.fresh(setting, winner)                     the runs that are reported
+    images.runs(accuracy)                             all of these that are known so far
+
+`accuracy` is the validation top-5 by run_id of what is recorded; a run that diverged has 0.
 """
 
 import random
@@ -97,6 +100,36 @@ class Comparison:
             return sum(accuracy[one.run_id] for one in (run, *again)) / (1 + len(again))
 
         return max(best, key=mean)
+
+    def winners(self, accuracy: Mapping[str, float]) -> dict[tuple[str, str, int], RunConfig]:
+        """Returns the winner of every (setting, contender, search) whose trials and finalists are all recorded."""
+        found = {}
+        for setting, contender, search in self.cells():
+            trials = self.trials(setting, contender, search)
+            if all(run.run_id in accuracy for run in trials) and all(
+                run.run_id in accuracy for run in self.finalists(trials, accuracy)
+            ):
+                found[setting, contender, search] = self.winner(trials, accuracy)
+        return found
+
+    def cells(self) -> list[tuple[str, str, int]]:
+        """Returns every (setting, contender, search), the settings in their order of importance."""
+        return [(s, c, n) for s in self.settings for c in self.contenders for n in range(self.searches)]
+
+    def runs(self, accuracy: Mapping[str, float]) -> list[RunConfig]:
+        """Returns every run that is known, each once: trials, then finalists and fresh seeds as results allow."""
+        found: list[RunConfig] = []
+        winners = self.winners(accuracy)
+        for setting, contender, search in self.cells():
+            trials = self.trials(setting, contender, search)
+            found += trials
+            if all(run.run_id in accuracy for run in trials):
+                found += self.finalists(trials, accuracy)
+            if winner := winners.get((setting, contender, search)):
+                found += self.fresh(setting, winner)
+        for name in self.references or {}:
+            found += [run for setting in self.settings for run in self.reference(setting, name)]
+        return list({run.run_id: run for run in found}.values())
 
     def fresh(self, setting: str, winner: RunConfig) -> list[RunConfig]:
         """Returns the winner on the fresh seeds, which draw images, noise and weights, alike for every loss."""

@@ -41,6 +41,18 @@ def test_the_winner_has_the_best_mean_over_the_tuning_seeds():
     assert IMAGES.winner(trials, accuracy | again) == trials[-3]
 
 
+def test_the_runs_become_known_stage_by_stage_until_all_are_recorded():
+    accuracy: dict[str, float] = {}
+    sizes = []
+    while missing := [run for run in IMAGES.runs(accuracy) if run.run_id not in accuracy]:
+        sizes.append(len(missing))
+        accuracy |= {run.run_id: run.learning_rate % 0.1 for run in missing}
+    cells = len(IMAGES.cells())
+    references = 2 * (8 + 8 + 12)
+    assert sizes == [24 * cells + references, 8 * cells, 3 * (8 + 8 + 12)]
+    assert len(IMAGES.winners(accuracy)) == cells == 9
+
+
 def test_fresh_seeds_draw_images_noise_and_weights_alike_for_every_loss():
     runs = [IMAGES.fresh("superclass", IMAGES.trials("superclass", name, 0)[0]) for name in IMAGES.contenders]
     seeds = list(range(FRESH, FRESH + 8))
