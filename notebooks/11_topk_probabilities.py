@@ -33,7 +33,11 @@ import ipywidgets
 import pandas as pd
 import torch
 
-from smooth_topk import log_symmetric_polynomials, topk_probabilities
+from smooth_topk import (
+    log_symmetric_polynomials,
+    smooth_topk_loss,
+    topk_probabilities,
+)
 from smooth_topk.study import figures, measure, tables
 from smooth_topk.study.chapters import controls, notebook
 from smooth_topk.study.measure.ten_crops import BASELINE, crop_answers
@@ -74,8 +78,9 @@ print(in_words(marginals))
 ax = figures.membership_bars(measure.membership_table(scores, names, k=2), names)
 
 # %%
-# The package gives the same probabilities, and they sum to 2.
-assert torch.allclose(topk_probabilities(scores, 2), marginals)
+# The package gives the same probabilities, and they sum to 2. It divides scores by
+# kτ as the loss does, so that τ = 1/k is appendix C.
+assert torch.allclose(topk_probabilities(scores, 2, tau=1 / 2), marginals)
 assert torch.isclose(marginals.sum(), torch.tensor(2.0, dtype=torch.float64))
 
 # %% [markdown]
@@ -205,7 +210,7 @@ controls.explore(
 # %%
 # On all recorded images the answers by score and by marginal are the same sets.
 by_score = many.topk(k).indices
-by_marginal = topk_probabilities(many, k).topk(k).indices
+by_marginal = topk_probabilities(many, k, tau=1 / k).topk(k).indices
 assert torch.equal(by_score.sort().values, by_marginal.sort().values)
 
 # %% [markdown]
@@ -305,9 +310,10 @@ else:
 # %% [markdown]
 # ## Which scale?
 #
-# Appendix C takes the scores as they are. The loss divides them by $k\tau$, and a network that was trained with the
-# loss has scores that fit this division. `topk_probabilities(scores, k, tau=tau)` divides by $k\tau$ too. With $k\tau
-# = 1$ the two agree. A large $\tau$ makes all classes equally likely, and a small $\tau$ makes the answer certain.
+# Appendix C takes the scores as they are, which is $\tau = 1/k$ and what this chapter did so far. The loss divides them
+# by $k\tau$, and a network that was trained with the loss has scores that fit this division. So does
+# `topk_probabilities(scores, k, tau=tau)`, whose default is $\tau = 1$ as in the loss. Then $-\tau \log p_y$ is the loss
+# without margin. A large $\tau$ makes all classes equally likely, and a small $\tau$ makes the answer certain.
 
 # %%
 certain = topk_probabilities(many[:1], k, tau=1e-4)
@@ -317,9 +323,10 @@ print(f"τ = 1e6:  largest probability {alike.max():.4f}")
 print(f"k/n = {k / many.shape[1]:.4f}")
 
 # %%
-# τ = 1/k gives the marginals of appendix C; a large τ gives k/n to every class.
-default = topk_probabilities(many, k)
-assert torch.allclose(topk_probabilities(many, k, tau=1 / k), default)
+# -τ log p is the loss without margin; a large τ gives k/n to every class.
+probability = topk_probabilities(many, k)[torch.arange(len(many)), labels]
+losses = smooth_topk_loss(many, labels, k=k, margin=0, reduction="none")
+assert torch.allclose(-probability.log(), losses, atol=1e-6)
 equal = torch.full_like(alike, k / many.shape[1])
 assert torch.allclose(alike, equal, rtol=1e-3)
 

@@ -1,11 +1,14 @@
 """The smooth top-k loss of Berrada, Zisserman and Kumar (ICLR 2018), accurate to rounding in float32."""
 
 from .losses import HardTopKLoss, SmoothTopKLoss, hard_topk_loss, smooth_topk_loss
-from .noisy_labels import balanced_subset, corrupt_within_superclass, hold_out
+from .noisy_labels import CIFAR100_SUPERCLASSES, balanced_subset, corrupt_within_superclass, hold_out
 from .prediction import topk_accuracy, topk_error, topk_probabilities
 from .symmetric_polynomials import log_symmetric_polynomials
 
+__version__ = "0.1.0"
+
 __all__ = [
+    "CIFAR100_SUPERCLASSES",
     "HardTopKLoss",
     "SmoothTopKLoss",
     "balanced_subset",

@@ -25,7 +25,7 @@ from torch import Tensor
 from . import divide_and_conquer
 
 MEMORY = 1 << 21  # numbers in one level of the product tree of a block of rows
-LARGEST_EXPONENT = 1e300  # differences and sums of exponents stay finite; exp(-1e300) is zero
+LARGEST_EXPONENT = 1e300  # sums of exponents stay finite; exp(-1e300) is zero
 # A derivative passes the tree divided by S_k and multiplied by a factor from above. Logarithm of the smallest factor
 # that keeps its digits: any that float32 can hold; in float64 half of the exponents are S_k's, half the factor's.
 SMALLEST_LOG_FACTOR = {torch.float32: -104.0, torch.float64: -354.0}
@@ -34,7 +34,8 @@ SMALLEST_LOG_FACTOR = {torch.float32: -104.0, torch.float64: -354.0}
 def log_sigma(x: Tensor, k: int) -> Tensor:
     """log σ_0, ..., log σ_k of exp(x), shape (N, k + 1), for x of shape (N, n)."""
     log_scaled, log_largest_term = log_scaled_sigmas(x, k)
-    return (log_scaled + log_largest_term).T.to(x.dtype)
+    log_sigmas = torch.where(log_scaled == -torch.inf, -torch.inf, log_scaled + log_largest_term)
+    return log_sigmas.T.to(x.dtype)
 
 
 def marginals(scores: Tensor, k: int, scale: float = 1.0) -> Tensor:
@@ -47,9 +48,8 @@ def marginals(scores: Tensor, k: int, scale: float = 1.0) -> Tensor:
     for (part,) in blocks(k, scores):
         finite = part.detach().amax(1, keepdim=True) < torch.inf  # false for NaN
         x = scaled(part.double() - smallest_finite(part.detach().topk(k).values), scale)
-        x = x * torch.where(finite, 1.0, torch.nan)
         log_sigma_k, pull_back = torch.func.vjp(lambda rows: log_scaled_sigmas(rows, k)[0][-1], x)[:2]
-        pieces.append(pull_back(torch.ones_like(log_sigma_k))[0])
+        pieces.append(torch.where(finite, pull_back(torch.ones_like(log_sigma_k))[0], torch.nan))
     return torch.cat(pieces).to(scores.dtype)
 
 
@@ -72,19 +72,18 @@ def log_scaled_sigmas(scores: Tensor, k: int, scale: float | Tensor = 1.0) -> tu
         return safe_log(sigmas), log_largest_term
     log_sigmas, log_largest_terms = [], []
     for (part,) in blocks(k, scores.double()):
-        head, constant, log_tail, log_largest_term = around_pivot(part, k, scale)
+        head, change, log_tail, log_largest_term = around_pivot(part, k, scale)
         log_tail_sigmas = divide_and_conquer.log_sigma(log_tail, k).T
-        log_sigmas.append(log_add_head(log_tail_sigmas, constant, head - constant)[-1])
+        log_sigmas.append(log_add_head(log_tail_sigmas, head, change)[-1])
         log_largest_terms.append(log_largest_term)
     return torch.cat(log_sigmas, 1), torch.cat(log_largest_terms, 1)
 
 
 def scaled_sigmas(scores: Tensor, k: int, scale: float | Tensor = 1.0) -> tuple[Tensor, Tensor]:
     """S_0..S_k (k + 1, N) themselves, for n and k that fit float64, and what `log_scaled_sigmas` returns with them."""
-    head, constant, log_tail, log_largest_term = around_pivot(scores.double(), k, scale)
-    live = torch.exp(head - constant)  # ones, that carry the derivatives; zero for a class of -inf
+    head, change, log_tail, log_largest_term = around_pivot(scores.double(), k, scale)
     tail = product_tree(torch.exp(log_tail), k).T
-    return add_head(tail, decays(constant), live)[-1], log_largest_term
+    return add_head(tail, decays(head), torch.exp(change))[-1], log_largest_term
 
 
 def fits(scores: Tensor, k: int) -> bool:
@@ -97,20 +96,26 @@ def fits(scores: Tensor, k: int) -> bool:
 
 
 def around_pivot(scores: Tensor, k: int, scale: float | Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Head (k, N), the same as a constant, tail (N, n) in [-inf, 0], and the log of each S_j's largest term (k + 1, N).
+    """Head (k, N), its change (k, N), tail (N, n) in [-inf, 0], and the log of each S_j's largest term (k + 1, N).
 
-    Scores (N, n) in float64. Head and tail are measured from the pivot; the tail has -inf for the head, and a class of
-    -inf has the constant 0.
+    Scores (N, n) in float64. Head and tail are measured from the pivot. The head is a constant for differentiation,
+    finite also where differences overflow; its change, zeros, carries the derivatives. A class of -inf has the head 0
+    and the change -inf, and the tail has -inf for the head.
     """
     head_scores, head_index = scores.topk(k)
-    pivot = smallest_finite(head_scores.detach())  # (N, 1)
-    head = scaled(head_scores - pivot, scale).T  # (k, N), descending to zero
+    known = head_scores.detach()
+    deleted = known == -torch.inf
+    pivot = smallest_finite(known)  # (N, 1)
+    distance = torch.where(deleted, 0.0, known - pivot)  # descending to zero
+    change = torch.where(deleted, -torch.inf, (head_scores - known) * scale)
+    known_scale = scale
+    if isinstance(scale, Tensor):
+        known_scale = scale.detach()
+        change = change + distance * (scale - known_scale)
     tail = scaled(scores.scatter(1, head_index, -torch.inf) - pivot, scale)
-    constant = head.detach()
-    constant = constant.masked_fill(constant == -torch.inf, 0.0)
-    degrees = torch.arange(k + 1, device=scores.device)[:, None]
-    log_largest_term = torch.cat([torch.zeros_like(constant[:1]), constant.cumsum(0)])
-    return head, constant, tail, log_largest_term + degrees * (pivot.T * scale)
+    log_terms = (torch.where(deleted, 0.0, known) * known_scale).T.cumsum(0)
+    head = (distance * known_scale).clamp(max=torch.finfo(torch.float64).max)
+    return head.T, change.T, tail, torch.cat([torch.zeros_like(log_terms[:1]), log_terms])
 
 
 def scaled(differences: Tensor, scale: float | Tensor) -> Tensor:

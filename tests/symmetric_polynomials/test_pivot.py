@@ -23,6 +23,25 @@ def in_logarithms(monkeypatch):
     monkeypatch.setattr(pivot, "fits", lambda *arguments: False)
 
 
+@pytest.mark.parametrize(
+    ("x", "largest"),
+    [
+        ([1e305, 1e304, 0.0, -1e303], [1e305, 1.1e305, 1.1e305, 1.09e305]),
+        ([1.7e308, 0.0, -1.7e308], [1.7e308, 1.7e308, 0.0]),  # a difference of two elements overflows
+        ([1e301, 5e300, 0.0, -torch.inf], [1e301, 1.5e301, 1.5e301, -torch.inf]),
+        ([1.7e308, 1.7e308, -torch.inf], [1.7e308, torch.inf, -torch.inf]),
+    ],
+)
+def test_logarithms_up_to_the_largest_number_keep_their_values_and_gradients(x, largest):
+    leaf = torch.tensor(x, dtype=torch.float64, requires_grad=True)
+    log_sigmas = log_symmetric_polynomials(leaf, len(x))
+    torch.testing.assert_close(log_sigmas[1:], torch.tensor(largest, dtype=torch.float64), rtol=LOSS, atol=0.0)
+    for k in range(1, len(x) + 1):
+        (slope,) = torch.autograd.grad(log_sigmas[k], leaf, retain_graph=True)
+        among = (torch.arange(len(x)) < k) & bool(log_sigmas[k] > -torch.inf)  # one subset has all of the weight
+        assert torch.equal(slope, among.double()) or x[k - 1 :][:2] == [x[0]] * 2
+
+
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 296), (torch.bfloat16, 296), (torch.float64, 115)])
 def test_the_number_of_subsets_decides_the_arithmetic(dtype, most):
     scores = torch.zeros(1, 1000, dtype=dtype)
@@ -127,7 +146,7 @@ def test_the_way_of_logarithms_is_exact_at_every_temperature_and_scale(in_logari
         assert loss.item() == pytest.approx(true_loss, rel=LOSS, abs=LOSS * 1e-6)
         assert (gradient[0] - truth).abs().max() <= max(GRADIENT * truth.abs().max(), 1e-300)
         marginals = torch.tensor([float(p) for p in reference_marginals(scores / (k * tau), k)], dtype=torch.float64)
-        assert (topk_probabilities(scores / (k * tau), k) - marginals).abs().max() < GRADIENT
+        assert (topk_probabilities(scores, k, tau=tau) - marginals).abs().max() < GRADIENT
 
 
 def test_the_way_of_logarithms_is_twice_differentiable_with_ties_and_deleted_classes(in_logarithms):

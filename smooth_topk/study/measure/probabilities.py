@@ -1,4 +1,4 @@
-"""Softmax and top-k marginals of one sample, and of several crops of one image: numbers of chapter 11."""
+"""Softmax and top-k marginals (tau = 1/k, as in appendix C) of one sample and of several crops of one image."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from smooth_topk import topk_probabilities
 
 def probability_table(scores: Tensor, names: Sequence[str], *, k: int) -> pd.DataFrame:
     """Returns softmax and top-k marginals of one sample's scores (n,): columns name, softmax, marginal."""
-    marginals = topk_probabilities(scores, k)
+    marginals = topk_probabilities(scores, k, tau=1 / k)
     return pd.DataFrame({"name": list(names), "softmax": scores.softmax(-1), "marginal": marginals})
 
 
@@ -21,6 +21,6 @@ def crop_table(scores: Tensor, names: Sequence[str], *, k: int) -> pd.DataFrame:
         Columns name, softmax, marginal, crop ("crop 1", ..., "mean").
     """
     parts = [probability_table(row, names, k=k).assign(crop=f"crop {place}") for place, row in enumerate(scores, 1)]
-    means = {"softmax": scores.softmax(-1).mean(0), "marginal": topk_probabilities(scores, k, crops=0)}
+    means = {"softmax": scores.softmax(-1).mean(0), "marginal": topk_probabilities(scores, k, tau=1 / k, crops=0)}
     mean = pd.DataFrame({"name": list(names), **means, "crop": "mean"})
     return pd.concat([*parts, mean], ignore_index=True)

@@ -103,7 +103,7 @@ def combined_crops(scores: Tensor, k: int) -> dict[str, Tensor]:
         "central": scores[:, CENTRAL_CROP],
         "softmax": scores.softmax(dim=-1).mean(dim=1),
         "scores": scores.mean(dim=1),
-        "marginals": topk_probabilities(scores, k, crops=1),
+        "marginals": topk_probabilities(scores, k, tau=1 / k, crops=1),
     }
 
 
