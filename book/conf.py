@@ -6,7 +6,7 @@ import re
 from smooth_topk.study.book.build import study_reference
 from smooth_topk.study.book.page_tables import with_cells_marked
 from smooth_topk.study.book.page_text import with_numbers_kept_together
-from smooth_topk.study.chapters import frames, tau_explorer
+from smooth_topk.study.chapters import frames, tau_explorer, training_demo
 
 project = "Smooth Top-k"
 author = "The Smooth Top-k contributors"
@@ -48,7 +48,7 @@ copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
 # Pages whose pictures, explorer, wide tables or examples of 120 columns need the place of the contents beside them.
-WHOLE_WIDTH = ("index", "explorer", "results", "api", *study_reference())
+WHOLE_WIDTH = ("index", "explorer", "experiments", "results", "api", *study_reference())
 html_theme = "sphinx_book_theme"
 html_static_path = ["_static"]
 html_css_files = ["book.css"]
@@ -72,7 +72,11 @@ html_theme_options = {
 }
 
 
-SCRIPTS = {"data-tau-explorer": tau_explorer.JAVASCRIPT, "data-frames": frames.JAVASCRIPT}
+SCRIPTS = {
+    "data-frames": frames.JAVASCRIPT.read_text(encoding="utf-8"),
+    tau_explorer.TauExplorer.MARK: tau_explorer.JAVASCRIPT,
+    training_demo.TrainingDemo.MARK: training_demo.JAVASCRIPT,
+}
 
 
 def leave_quotes_of_code(app, docname, source):
@@ -86,7 +90,7 @@ def finish_page(app, pagename, templatename, context, doctree):
     body = body.replace('<summary aria-label="Toggle hidden content">', "<summary>")  # its name is what it says
     for mark, script in SCRIPTS.items():
         if mark in body:
-            body += f'<script type="module">\n{script.read_text(encoding="utf-8")}</script>'
+            body += f'<script type="module">\n{script}</script>'
     context["body"] = body
 
 

@@ -116,10 +116,6 @@ def book(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     return folder / "html"
 
 
-WIDGET = "application/vnd.jupyter.widget-view+json"
-STATE = "application/vnd.jupyter.widget-state+json"
-
-
 def write_small_chapters(folder: Path) -> None:
     """Two executed notebooks as run_study.py leaves them: maths, links, checks, a figure that moves and an explorer."""
     import nbformat
@@ -143,11 +139,9 @@ def write_small_chapters(folder: Path) -> None:
     second = v4.new_notebook(
         cells=[
             v4.new_markdown_cell("# 2 · Smoothing with tau\n\nMove it."),
-            v4.new_code_cell("TauExplorer(tau=0.1)", outputs=[widget_output("b", "TauExplorer(tau=0.1)")]),
+            v4.new_code_cell("TauExplorer(tau=0.1, k=2)", outputs=[widget_output()]),
         ]
     )
-    state = {"tau": 0.1, "k": 2, "margin": 1.0, "scores": [1.0, 2.0, 3.0, 0.5], "label": 0, "names": []}
-    second.metadata["widgets"] = {STATE: {"state": {"b": {"state": state}}, "version_major": 2, "version_minor": 0}}
     for name, notebook in (("00_start_here", first), ("02_smoothing_with_tau", second)):
         notebook.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
         notebook.metadata["smooth_topk"] = {
@@ -178,8 +172,10 @@ def live_output() -> NotebookNode:
     return v4.new_output("display_data", data=bundle, metadata=metadata)
 
 
-def widget_output(model: str, text: str) -> NotebookNode:
+def widget_output() -> NotebookNode:
     from nbformat import v4
 
-    view = {"model_id": model, "version_major": 2, "version_minor": 0}
-    return v4.new_output("display_data", data={"text/plain": text, WIDGET: view})
+    from smooth_topk.study.chapters.tau_explorer import TauExplorer
+
+    data, _ = TauExplorer(tau=0.1, k=2, scores=[1.0, 2.0, 3.0, 0.5], label=0)._repr_mimebundle_()
+    return v4.new_output("display_data", data=data)

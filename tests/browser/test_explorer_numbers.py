@@ -71,7 +71,7 @@ def package_values(scores: list[float], label: int, k: int, tau: float, margin: 
 @pytest.fixture(scope="module")
 def browser_values(chromium) -> list[dict]:
     page = chromium.new_page()
-    values = page.evaluate(EVALUATE, [JAVASCRIPT.read_text(encoding="utf-8"), grid()])
+    values = page.evaluate(EVALUATE, [JAVASCRIPT, grid()])
     page.close()
     return values
 

@@ -16,11 +16,9 @@ from smooth_topk.study.book.plain_text import plain
 from smooth_topk.study.book.start_pictures import TAG
 from smooth_topk.study.chapters import frames
 from smooth_topk.study.chapters.frames import MIME as FRAMES
-from smooth_topk.study.chapters.tau_explorer import VALUES, live_figure
 from smooth_topk.study.chapters.vector_picture import svg
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
-STATE = "application/vnd.jupyter.widget-state+json"
 LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<chapter>\w+)\.ipynb(?:#[^)]*)?\)")
 CAPTION = re.compile(r"\*\*Figure\.\*\*\s+(?P<words>.+)", re.DOTALL)
 CAPTION_COMMENT = re.compile(r"^# Figure: (?P<words>.+(?:\n# .+)*)", re.MULTILINE)
@@ -48,7 +46,7 @@ def prepare_chapter(source: Path, target: Path, chapters: set[str]) -> None:
         chapters: names of the chapters in this book; a link to another chapter becomes plain text.
     """
     notebook = read_executed(source)
-    pages = _Page(target, notebook.metadata.get("widgets", {}).get(STATE, {}).get("state", {}))
+    pages = _Page(target)
     cells, above = [], None
     for cell in notebook.cells:
         if TAG in cell.metadata.get("tags", []):
@@ -76,10 +74,10 @@ def says_where_it_ran(cell: NotebookNode, output: NotebookNode) -> bool:
 
 
 class _Page:
-    """What the cells of one chapter share: its number, how many figures it has so far, and its widgets."""
+    """What the cells of one chapter share: its number, and how many figures it has so far."""
 
-    def __init__(self, target: Path, states: dict):
-        self.target, self.states = target, states
+    def __init__(self, target: Path):
+        self.target = target
         self.chapter, self.figures, self.live = target.stem.split("_")[0].lstrip("0") or "0", 0, 0
 
     def show(self, cell: NotebookNode, above: NotebookNode | None) -> NotebookNode | None:
@@ -103,14 +101,8 @@ class _Page:
             return self.live_figure(data[FRAMES], words)
         if WIDGET not in data:
             return output
-        state = self.states.get(data[WIDGET]["model_id"], {}).get("state", {})
-        if {"tau", "scores", "label"} <= state.keys():
-            shown = {"text/html": live_figure(**{name: state[name] for name in VALUES if name in state})}
-        elif data.get("text/plain", "").startswith("TauExplorer("):
-            shown = {"text/html": live_figure()}
-        else:
-            kept = {kind: data[kind] for kind in ("image/png", "text/markdown", "text/html") if kind in data}
-            shown = kept or {"text/markdown": NEEDS_KERNEL}
+        kept = {kind: data[kind] for kind in ("image/png", "text/markdown", "text/html") if kind in data}
+        shown = kept or {"text/markdown": NEEDS_KERNEL}
         return nbformat.v4.new_output("display_data", data=shown, metadata=output.get("metadata", {}))
 
     def live_figure(self, recorded: dict, words: str) -> NotebookNode:

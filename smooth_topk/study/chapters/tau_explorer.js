@@ -1,109 +1,8 @@
 // The tau explorer: scores, loss, gradient and top-k probabilities, redrawn as tau, k, the margin or a score moves.
-// One file, no dependency. In JupyterLab it is the front end of TauExplorer (anywidget calls `render`);
-// in the static book it is an inline module script that fills every element with a `data-tau-explorer` attribute.
+// In JupyterLab it is the front end of TauExplorer (anywidget calls `render`); in the static book it fills every element
+// with a `data-tau-explorer` attribute. explorable.js stands in front of it.
 
-// ---- Mathematics: the pivot algorithm in float64 ------------------------------------------------------------------
-
-/** Indices of the classes other than `skip`, from the largest score to the smallest; ties keep their order. */
-function descending(scores, skip = -1) {
-  return [...scores.keys()].filter((i) => i !== skip).sort((a, b) => scores[b] - scores[a] || a - b);
-}
-
-/**
- * S_j = σ_j(eˣ) / exp(x_[1] + … + x_[j]) for j = 0..k, where x = sorted / scale and `sorted` is in descending order.
- * Each polynomial is kept in units of its own largest term, so 1 ≤ S_j ≤ C(n, j) whatever the scale:
- * every factor is at most one, nothing is subtracted, and what underflows is negligible.
- */
-function scaledPolynomials(sorted, k, scale) {
-  const S = new Float64Array(k + 1);
-  S[0] = 1;
-  sorted.forEach((score, i) => {
-    for (let j = Math.min(i + 1, k); j > 0; j--) S[j] += Math.exp((score - sorted[j - 1]) / scale) * S[j - 1];
-  });
-  return S;
-}
-
-const softplus = (z) => Math.max(z, 0) + Math.log1p(Math.exp(-Math.abs(z)));
-const sigmoid = (z) => (z >= 0 ? 1 / (1 + Math.exp(-z)) : Math.exp(z) / (1 + Math.exp(z)));
-
-/** The k-th largest score of the classes other than the true one: the one meaning of "k-th score" in this figure. */
-const kthOther = (scores, label, k) => scores[descending(scores, label)[k - 1]];
-
-/** What the loss and its gradient share: the other scores in order, their polynomials, the softplus argument. */
-function pivotForm(scores, label, { k, tau, margin }) {
-  const order = descending(scores, label);
-  const sorted = order.map((i) => scores[i]);
-  const S = scaledPolynomials(sorted, k, k * tau);
-  const hardMargin = margin + (sorted[k - 1] - scores[label]) / k;
-  const correction = Math.log(S[k] / S[k - 1]);
-  return { order, sorted, S, hardMargin, correction, argument: hardMargin / tau + correction };
-}
-
-/** The smooth top-k loss, eq. (9): L = τ softplus(hard margin / τ + log(S_k / S_{k−1})). */
-export function smoothTopKLoss(scores, label, { k = 5, tau = 1, margin = 1 } = {}) {
-  return tau * softplus(pivotForm(scores, label, { k, tau, margin }).argument);
-}
-
-/**
- * ∂L/∂s. With T the polynomials without class i, the entry of i is
- * w e_i (T_{k−1}² − T_{k−2} T_k) / (σ_k σ_{k−1}), w = sigmoid(argument) / k; Newton's inequality keeps the
- * difference above T_{k−1}² / k, so no digits are lost to it.
- */
-export function smoothTopKGradient(scores, label, { k = 5, tau = 1, margin = 1 } = {}) {
-  const { order, sorted, S, argument } = pivotForm(scores, label, { k, tau, margin });
-  const weight = sigmoid(argument) / k;
-  const gradient = new Array(scores.length).fill(-weight);
-  order.forEach((i, rank) => {
-    const rest = sorted.filter((_, r) => r !== rank);
-    const T = scaledPolynomials(rest, k, k * tau);
-    const gap = k > 1 && rest.length >= k ? Math.exp((rest[k - 1] - rest[k - 2]) / (k * tau)) : 0;
-    const spread = T[k - 1] ** 2 - (gap && gap * T[k - 2] * T[k]);
-    const distance = Math.abs(scores[i] - sorted[k - 1]) / (k * tau);
-    gradient[i] = (weight * Math.exp(-distance) * spread) / (S[k] * S[k - 1]);
-  });
-  return gradient;
-}
-
-/** Probability that each class is in a random k-subset weighted by exp(Σ s / (kτ)); sums to k (appendix C). */
-export function topKProbabilities(scores, { k = 5, tau = 1 } = {}) {
-  const order = descending(scores);
-  const sorted = order.map((i) => scores[i]);
-  const total = scaledPolynomials(sorted, k, k * tau)[k];
-  const probabilities = new Array(scores.length);
-  order.forEach((i, rank) => {
-    const rest = scaledPolynomials(sorted.filter((_, r) => r !== rank), k - 1, k * tau)[k - 1];
-    probabilities[i] = (Math.exp(Math.min(0, scores[i] - sorted[k - 1]) / (k * tau)) * rest) / total;
-  });
-  return probabilities;
-}
-
-/** The hard top-k loss on the scale of eq. (8): max(margin + (s_[k] − s_y) / k, 0), s_[k] taken without y. */
-export function hardTopKLoss(scores, label, { k = 5, margin = 1 } = {}) {
-  return Math.max(margin + (kthOther(scores, label, k) - scores[label]) / k, 0);
-}
-
-/** A subgradient of the hard loss: at most two entries are not zero. */
-export function hardTopKGradient(scores, label, { k = 5, margin = 1 } = {}) {
-  const gradient = new Array(scores.length).fill(0);
-  if (hardTopKLoss(scores, label, { k, margin }) === 0) return gradient;
-  gradient[descending(scores, label)[k - 1]] = 1 / k;
-  gradient[label] = -1 / k;
-  return gradient;
-}
-
-export function softmax(scores) {
-  const largest = Math.max(...scores);
-  const weights = scores.map((score) => Math.exp(score - largest));
-  const total = weights.reduce((sum, weight) => sum + weight, 0);
-  return weights.map((weight) => weight / total);
-}
-
-export function crossEntropy(scores, label) {
-  const largest = Math.max(...scores);
-  return largest - scores[label] + Math.log(scores.reduce((sum, score) => sum + Math.exp(score - largest), 0));
-}
-
-export const crossEntropyGradient = (scores, label) => softmax(scores).map((p, i) => (i === label ? p - 1 : p));
+// ---- Gradient steps ------------------------------------------------------------------------------------------------
 
 const GRADIENTS = {
   smooth: smoothTopKGradient,
@@ -121,31 +20,10 @@ export function descend(loss, scores, label, options, { rate, steps }) {
   return moved;
 }
 
-/** The classes of the top-k prediction; ties are broken by index. */
-export const topKSet = (scores, k) => new Set(descending(scores).slice(0, k));
-
 /** How many derivatives survive in single precision. */
 export const countNonZeroInFloat32 = (gradient) => gradient.filter((g) => Math.fround(g) !== 0).length;
 
-// ---- A model for pages without a kernel ---------------------------------------------------------------------------
-
 const DEFAULTS = { tau: 1, k: 5, margin: 1, scores: [3.2, 6.1, -1.4, 4.5, 0.6, 2.4, 5, -2.6, 1.5, -0.5], label: 8 };
-
-/** The five methods of an anywidget model that the explorer uses. */
-export function standInModel(values = {}) {
-  const state = { ...DEFAULTS, ...values };
-  const listeners = new Map();
-  return {
-    get: (name) => state[name],
-    set(name, value) {
-      state[name] = value;
-      (listeners.get(`change:${name}`) ?? []).forEach((listener) => listener());
-    },
-    save_changes() {},
-    on: (event, listener) => listeners.set(event, [...(listeners.get(event) ?? []), listener]),
-    off: (event, listener) => listeners.set(event, (listeners.get(event) ?? []).filter((l) => l !== listener)),
-  };
-}
 
 // ---- The state in the address: #tau=0.1&k=5&margin=1&label=8&scores=3.2,6.1,... ----------------------------------
 
@@ -177,33 +55,6 @@ export function fromAddress(hash) {
 }
 
 // ---- Drawing helpers ----------------------------------------------------------------------------------------------
-
-// JupyterLab takes the arrow keys for moving between cells, unless the element that has the focus says otherwise.
-const OWN_KEYS = { "data-lm-suppress-shortcuts": "true" };
-const SVG_TAGS = new Set(["svg", "g", "path", "rect", "line", "circle", "text", "tspan", "clipPath"]);
-
-function element(tag, attributes = {}, ...children) {
-  const node = SVG_TAGS.has(tag)
-    ? document.createElementNS("http://www.w3.org/2000/svg", tag)
-    : document.createElement(tag);
-  setAttributes(node, attributes);
-  node.append(...children);
-  return node;
-}
-
-function setAttributes(node, attributes) {
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-}
-
-/** A number as a reader writes it: three digits, a real minus sign, powers of ten only where they help. */
-function show(value, digits = 3) {
-  if (value === 0) return "0";
-  const size = Math.abs(value);
-  const text = size >= 1e-3 && size < 1e5 ? String(Number(value.toPrecision(digits))) : value.toExponential(digits - 1);
-  return text.replace("e+", "e").replaceAll("-", "−");
-}
-
-const linear = (from, to, start, end) => (value) => start + ((value - from) / (to - from)) * (end - start);
 
 /** Round numbers that cover [from, to] in about `count` steps. */
 function ticks(from, to, count) {
@@ -513,42 +364,13 @@ function read(model) {
   };
 }
 
-let lastId = 0;
-
-/** A label, its input below it, and the value at the end of the label's line. */
-function labelled(text, symbol, input, ...value) {
-  input.id = `tau-explorer-${(lastId += 1)}`;
-  return element("div", { class: "control" }, element("label", { for: input.id }, text, " ", element("i", {}, symbol)), ...value, input);
-}
-
-function control(text, symbol, attributes, parse, describe, onInput) {
-  const input = element("input", { type: "range", ...attributes, ...OWN_KEYS });
-  const output = element("span", { class: "value" });
-  const node = labelled(text, symbol, input, output);
-  input.addEventListener("input", () => onInput(parse(input.valueAsNumber)));
-  const update = (position, value) => {
-    if (input.valueAsNumber !== position) input.value = position;
-    output.textContent = show(value);
-    input.setAttribute("aria-valuetext", describe(value));
-  };
-  return { node, input, update };
-}
-
 function panel(title, note, className = "") {
   const svg = element("svg", { height: HEIGHT, class: className });
   const caption = element("div", { class: "caption" }, element("b", {}, title), element("span", { class: "note" }, ...note));
   return { svg, caption, node: element("div", { class: "panel" }, caption, svg) };
 }
 
-function button(text, onClick, attributes = {}) {
-  const node = element("button", { type: "button", ...attributes, ...OWN_KEYS }, text);
-  node.addEventListener("click", onClick);
-  return node;
-}
-
-const key = (name, text) => element("span", { class: `key ${name}` }, text);
-
-export function render({ model, el }) {
+function render({ model, el }) {
   const view = { pinned: null, logarithmic: false, rate: 1, steps: 1, taken: 0 }; // what is shown and not part of the state
   const set = (values) => {
     Object.entries(values).forEach(([name, value]) => model.set(name, value));
@@ -563,9 +385,9 @@ export function render({ model, el }) {
   };
   const start = { ...read(model) };
 
-  const tau = control("Temperature", "τ", { min: -4, max: 2, step: 0.01, name: "tau" }, (v) => Number((10 ** v).toPrecision(3)), (v) => `tau ${show(v)}`, (v) => set({ tau: v }));
-  const k = control("Guesses", "k", { min: 1, max: 9, step: 1, name: "k" }, Math.round, (v) => `k ${v}`, (v) => set({ k: v }));
-  const margin = control("Margin", "α", { min: 0, max: 3, step: 0.05, name: "margin" }, (v) => v, (v) => `margin ${show(v)}`, (v) => set({ margin: v }));
+  const tau = slider("Temperature", "τ", { name: "tau", ...powersOfTen(-4, 2, 0.01, 3) }, (v) => set({ tau: v }));
+  const k = slider("Guesses", "k", { name: "k", min: 1, max: 9, step: 1 }, (v) => set({ k: v }));
+  const margin = slider("Margin", "α", { name: "margin", min: 0, max: 3, step: 0.05 }, (v) => set({ margin: v }));
   const label = element("select", { name: "label", ...OWN_KEYS });
   label.addEventListener("change", () => set({ label: Number(label.value) }));
   const presets = PRESETS.map(([text, values]) =>
@@ -582,7 +404,7 @@ export function render({ model, el }) {
   });
   const link = model.carriesAddress ? [copyLink(model)] : [];
 
-  const rate = control("Rate", "η", { min: -2, max: 2, step: 0.05, name: "rate" }, (v) => Number((10 ** v).toPrecision(2)), (v) => `rate ${show(v)}`, (v) => {
+  const rate = slider("Rate", "η", { name: "rate", ...powersOfTen(-2, 2, 0.05, 2) }, (v) => {
     view.rate = v;
     draw();
   });
@@ -623,10 +445,10 @@ export function render({ model, el }) {
   const status = element("p", { class: "status", role: "status" });
   const root = element(
     "div",
-    { class: "tau-explorer", role: "group", "aria-label": "Tau explorer" },
-    element("style", {}, STYLE),
+    { class: "explorable tau-explorer", role: "group", "aria-label": "Tau explorer" },
+    element("style", {}, SHARED_STYLE + STYLE),
     element("div", { class: "controls" }, tau.node, k.node, margin.node, labelled("True class", "y", label)),
-    element("div", { class: "presets" }, ...presets, reset, pin, ...link),
+    element("div", { class: "buttons presets" }, ...presets, reset, pin, ...link),
     summary,
     element("div", { class: "panels" }, scores.node, loss.node, gradient.node, probability.node),
     element("div", { class: "formula-box" }, formula),
@@ -638,11 +460,11 @@ export function render({ model, el }) {
   scores.svg.setAttribute("role", "group");
 
   function drawControls(state) {
-    tau.update(Number(Math.log10(state.tau).toFixed(2)), state.tau);
+    tau.update(state.tau);
     k.input.max = state.scores.length - 1;
-    k.update(state.k, state.k);
-    margin.update(state.margin, state.margin);
-    rate.update(Number(Math.log10(view.rate).toFixed(2)), view.rate);
+    k.update(state.k);
+    margin.update(state.margin);
+    rate.update(view.rate);
     if (label.options.length !== state.names.length || state.names.some((name, i) => label.options[i].text !== name)) {
       label.replaceChildren(...state.names.map((name, i) => element("option", { value: i }, name)));
     }
@@ -745,7 +567,7 @@ function copyLink(model) {
 
 /** A model for the page's explorer that begins with what the address carries and writes it back when the hand rests. */
 function modelOfPage(values) {
-  const model = standInModel({ ...values, ...fromAddress(location.hash) });
+  const model = standInModel({ ...DEFAULTS, ...values, ...fromAddress(location.hash) });
   const first = toAddress(read(model));
   model.carriesAddress = true;
   model.rests = () => {
@@ -756,119 +578,80 @@ function modelOfPage(values) {
   return model;
 }
 
-// Colours come from the page's theme (the book's, then JupyterLab's); dash patterns say the same without colour.
 const STYLE = `
 .tau-explorer {
-  --ink: var(--pst-color-text-base, var(--jp-content-font-color1, #1f2328));
-  --paper: var(--pst-color-background, var(--jp-layout-color0, #fff));
-  --soft: color-mix(in srgb, var(--ink) 62%, var(--paper));
-  --line: color-mix(in srgb, var(--ink) 16%, var(--paper));
-  --smooth: #1f6fb4; --hard: #a3541a; --true: #9b2d86; --ghost: #2f7d4f;
-  container-type: inline-size; color: var(--ink); background: var(--paper);
-  font: 14px/1.4 system-ui, sans-serif; margin: 0.5rem 0 1rem;
+  .toggle { min-height: 1.5rem; padding: 0 0.6rem; }
+  .formula-box { overflow-x: auto; margin: 1rem 0; }
+  table.formula { border-collapse: collapse; font-size: 0.95em; font-variant-numeric: tabular-nums; width: auto; margin: 0;
+    :is(td, th) { border: 0; padding: 0.15rem 0.9rem 0.15rem 0; text-align: left; font-weight: 400; white-space: nowrap; background: none; }
+    tr { border: 0; background: none; }
+    th { color: var(--soft); }
+  }
+  .stepping { display: grid; grid-template-columns: 11rem 7rem auto; gap: 0.4rem 1.25rem; align-items: end; border: 1px solid var(--line); border-radius: 6px; padding: 0.3rem 0.9rem 0.7rem; margin: 0; min-width: 0;
+    legend { float: none; width: auto; font: inherit; font-weight: 600; padding: 0 0.3rem; margin: 0; }
+    .buttons { margin: 0; }
+    .taken { grid-column: 1 / -1; margin: 0; color: var(--soft); font-size: 0.9em; }
+  }
+  .summary { margin: 0.3rem 0 0.6rem; font-variant-numeric: tabular-nums; }
+  .panels { display: grid; grid-template-columns: minmax(0, 1fr); align-items: start; gap: 1rem 1.5rem; }
+  @container (min-width: 620px) { .panels { grid-template-columns: repeat(2, minmax(0, 1fr)); } }
+  .panel { margin: 0; min-width: 0; }
+  .note { flex: 1 1 0; min-width: 12rem; display: flex; flex-wrap: wrap; align-items: center; gap: 0 0.9rem; }
+  .share { margin: 0.35rem 0 0; text-align: center; color: var(--soft); font-size: 0.88em; font-weight: 600; }
+  .key.hard::before { border-top: 3px dotted var(--hard); }
+  .key.threshold::before { border-top: 2px dotted var(--soft); }
+  .key.ghost::before { border-top: 2px dashed var(--ghost); }
+  text.value { font-size: 10px; fill: var(--ink); }
+  text.true { fill: var(--true); font-weight: 700; }
+  text.front { paint-order: stroke; stroke: var(--paper); stroke-width: 4px; stroke-linejoin: round; }
+  .ghost { fill: none; stroke: var(--ghost); stroke-width: 2; stroke-dasharray: 5 2; }
+  .ghosts { pointer-events: none; }
+  .threshold { stroke: var(--soft); stroke-dasharray: 2 3; }
+  .true-line { stroke: var(--true); stroke-width: 1.5; opacity: 0.6; }
+  .curve.hard { stroke: var(--hard); stroke-width: 2.5; stroke-dasharray: 0.1 5; stroke-linecap: round; }
+  line.curve.cross { stroke-dasharray: 4 2; }
+  .dot { stroke: var(--paper); stroke-width: 1.5; }
+  :is(.dot, .fill).smooth { fill: var(--smooth); }
+  .dot.hard { fill: var(--hard); }
+  .dot.cross { fill: var(--ink); }
+  .fill { opacity: 0.85; }
+  .outline.hard { fill: none; stroke: var(--hard); stroke-width: 2; stroke-dasharray: 0.1 4; stroke-linecap: round; }
+  .score { cursor: ns-resize; touch-action: pan-x; outline: none; --bar: var(--soft);
+    &.true { --bar: var(--true); }
+    .grip { fill: transparent; }
+    .body { fill: var(--paper); stroke: var(--bar); stroke-width: 1.5; }
+    &.inside .body { fill: var(--bar); }
+    .handle { fill: var(--paper); stroke: var(--bar); stroke-width: 2; }
+    &:hover .handle { fill: var(--bar); }
+    &:focus-visible .grip { stroke: var(--smooth); stroke-width: 2.5; }
+  }
+  .score-rows { display: none; }
+  .score-row { display: grid; grid-template-columns: 3.2rem 1fr 2.6rem; align-items: center; gap: 0.5rem; --bar: var(--soft); --fill: color-mix(in srgb, var(--bar) 35%, var(--paper)); --knob: var(--paper);
+    &.inside { --fill: var(--bar); --knob: var(--bar); }
+    &.true { --bar: var(--true); color: var(--true); font-weight: 700; }
+    input { width: 100%; height: 44px; margin: 0; appearance: none; background: none; touch-action: pan-y; }
+    .value { text-align: right; font-variant-numeric: tabular-nums; }
+    input::-webkit-slider-thumb { margin-top: -7px; }
+  ${["-webkit-slider-runnable-track", "-moz-range-track"].map((part) => `
+    input::${part} { height: 8px; border-radius: 4px; background: linear-gradient(to right, var(--line) min(50%, var(--place)), var(--fill) 0, var(--fill) max(50%, var(--place)), var(--line) 0); }`).join("")}
+  ${["-webkit-slider-thumb", "-moz-range-thumb"].map((part) => `
+    input::${part} { appearance: none; box-sizing: border-box; width: 22px; height: 22px; border: 2px solid var(--bar); border-radius: 50%; background: var(--knob); }`).join("")}
+  }
+  &.narrow {
+    .controls { position: sticky; top: var(--explorer-top, 0px); z-index: 5; background: var(--paper); grid-template-columns: repeat(3, minmax(0, 1fr)); gap: 0 0.9rem; padding: 0.3rem 0; border-bottom: 1px solid var(--line); }
+    .controls .control:first-child { grid-column: 1 / -1; }
+    .panel svg.scores { display: none; }
+    .score-rows { display: block; }
+    .stepping { grid-template-columns: 1fr 1fr; }
+    .stepping .buttons { grid-column: 1 / -1; }
+    .key.threshold::before { content: none; }
+    .how { display: none; }
+    table.formula tr { display: grid; grid-template-columns: auto auto; justify-content: start; margin-bottom: 0.5rem; }
+    table.formula :is(th, td:nth-child(2)) { grid-column: 1 / -1; }
+  }
 }
-[data-theme="dark"] .tau-explorer, [data-jp-theme-light="false"] .tau-explorer {
-  --smooth: #6fb3ff; --hard: #f0a468; --true: #f093dd; --ghost: #7fd3a0;
-}
-.tau-explorer .controls { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 9.5rem), 1fr)); gap: 0.5rem 1.25rem; }
-.tau-explorer .control { display: grid; grid-template-columns: 1fr auto; align-items: center; gap: 0 0.5rem; margin: 0; font-size: 0.95em; }
-.tau-explorer .control label { margin: 0; font: inherit; }
-.tau-explorer .control input, .tau-explorer .control select { grid-column: 1 / -1; width: 100%; height: 1.9rem; margin: 0; accent-color: var(--smooth); font: inherit; color: var(--ink); background: var(--paper); }
-.tau-explorer .control select { border: 1px solid var(--line); border-radius: 4px; }
-.tau-explorer .control .value { font-variant-numeric: tabular-nums; font-weight: 600; }
-.tau-explorer i { font-family: "STIX Two Math", "Cambria Math", Georgia, serif; }
-.tau-explorer .presets { display: flex; flex-wrap: wrap; gap: 0.4rem; margin: 0.6rem 0; }
-.tau-explorer button { font: inherit; font-size: 0.88em; color: var(--ink); background: transparent; border: 1px solid color-mix(in srgb, var(--ink) 30%, var(--paper)); border-radius: 999px; padding: 0.15rem 0.75rem; min-height: 1.9rem; cursor: pointer; }
-.tau-explorer button:hover { background: var(--line); }
-.tau-explorer :is(input, select, button):focus-visible { outline: 3px solid var(--smooth); outline-offset: 2px; }
-.tau-explorer .toggle { min-height: 1.5rem; padding: 0 0.6rem; }
-.tau-explorer.narrow .toggle { min-height: 44px; }
-.tau-explorer [aria-pressed="true"], .tau-explorer [aria-pressed="true"]:hover { background: var(--smooth); border-color: var(--smooth); color: var(--paper); }
-.tau-explorer .formula-box { overflow-x: auto; margin: 1rem 0; }
-.tau-explorer table.formula { border-collapse: collapse; font-size: 0.95em; font-variant-numeric: tabular-nums; width: auto; margin: 0; }
-.tau-explorer table.formula :is(td, th) { border: 0; padding: 0.15rem 0.9rem 0.15rem 0; text-align: left; font-weight: 400; white-space: nowrap; background: none; }
-.tau-explorer table.formula tr { border: 0; background: none; }
-.tau-explorer table.formula th { color: var(--soft); }
-.tau-explorer .stepping { display: grid; grid-template-columns: 11rem 7rem auto; gap: 0.4rem 1.25rem; align-items: end; border: 1px solid var(--line); border-radius: 6px; padding: 0.3rem 0.9rem 0.7rem; margin: 0; min-width: 0; }
-.tau-explorer .stepping legend { float: none; width: auto; font: inherit; font-weight: 600; padding: 0 0.3rem; margin: 0; }
-.tau-explorer .stepping .buttons { display: flex; flex-wrap: wrap; gap: 0.4rem; }
-.tau-explorer .taken { grid-column: 1 / -1; margin: 0; color: var(--soft); font-size: 0.9em; }
-.tau-explorer .score-rows { display: none; }
-.tau-explorer .ghost { fill: none; stroke: var(--ghost); stroke-width: 2; stroke-dasharray: 5 2; }
-.tau-explorer .ghosts { pointer-events: none; }
-.tau-explorer .key.ghost::before { border-top: 2px dashed var(--ghost); }
-.tau-explorer.narrow .controls { position: sticky; top: var(--explorer-top, 0px); z-index: 5; background: var(--paper); grid-template-columns: repeat(3, minmax(0, 1fr)); gap: 0 0.9rem; padding: 0.3rem 0; border-bottom: 1px solid var(--line); }
-.tau-explorer.narrow .controls .control:first-child { grid-column: 1 / -1; }
-.tau-explorer.narrow .controls label { white-space: nowrap; }
-.tau-explorer.narrow .control :is(input, select) { height: 44px; }
-.tau-explorer.narrow button { min-height: 44px; min-width: 44px; }
-.tau-explorer.narrow .panel svg.scores { display: none; }
-.tau-explorer.narrow .score-rows { display: block; }
-.tau-explorer.narrow .stepping { grid-template-columns: 1fr 1fr; }
-.tau-explorer.narrow .stepping .buttons { grid-column: 1 / -1; }
-.tau-explorer.narrow table.formula tr { display: grid; grid-template-columns: auto auto; justify-content: start; margin-bottom: 0.5rem; }
-.tau-explorer.narrow table.formula th { grid-column: 1 / -1; }
-.tau-explorer.narrow table.formula td:nth-child(2) { grid-column: 1 / -1; }
-.tau-explorer .score-row { display: grid; grid-template-columns: 3.2rem 1fr 2.6rem; align-items: center; gap: 0.5rem; --bar: var(--soft); --fill: color-mix(in srgb, var(--bar) 35%, var(--paper)); --knob: var(--paper); }
-.tau-explorer .score-row.inside { --fill: var(--bar); --knob: var(--bar); }
-.tau-explorer .score-row.true { --bar: var(--true); color: var(--true); font-weight: 700; }
-.tau-explorer .score-row input { width: 100%; height: 44px; margin: 0; appearance: none; background: none; touch-action: pan-y; }
-${["-webkit-slider-runnable-track", "-moz-range-track"].map((part) => `
-.tau-explorer .score-row input::${part} { height: 8px; border-radius: 4px; background: linear-gradient(to right, var(--line) min(50%, var(--place)), var(--fill) 0, var(--fill) max(50%, var(--place)), var(--line) 0); }`).join("")}
-${["-webkit-slider-thumb", "-moz-range-thumb"].map((part) => `
-.tau-explorer .score-row input::${part} { appearance: none; box-sizing: border-box; width: 22px; height: 22px; border: 2px solid var(--bar); border-radius: 50%; background: var(--knob); }`).join("")}
-.tau-explorer .score-row input::-webkit-slider-thumb { margin-top: -7px; }
-.tau-explorer .score-row .value { text-align: right; font-variant-numeric: tabular-nums; }
-@media (pointer: coarse) { .tau-explorer .control :is(input, select), .tau-explorer button { min-height: 44px; } }
-.tau-explorer .summary { margin: 0.3rem 0 0.6rem; font-variant-numeric: tabular-nums; }
-.tau-explorer .panels { display: grid; grid-template-columns: minmax(0, 1fr); align-items: start; gap: 1rem 1.5rem; }
-@container (min-width: 620px) { .tau-explorer .panels { grid-template-columns: repeat(2, minmax(0, 1fr)); } }
-.tau-explorer .panel { margin: 0; min-width: 0; }
-.tau-explorer .panel svg { display: block; max-width: 100%; overflow: visible; }
-.tau-explorer .caption { display: flex; flex-wrap: wrap; gap: 0 0.7rem; align-items: center; min-height: 1.9rem; margin: 0; text-align: left; font-size: 1em; color: var(--ink); }
-.tau-explorer .note { flex: 1 1 0; min-width: 12rem; display: flex; flex-wrap: wrap; align-items: center; gap: 0 0.9rem; color: var(--soft); font-size: 0.88em; }
-.tau-explorer .share { margin: 0.35rem 0 0; text-align: center; color: var(--soft); font-size: 0.88em; font-weight: 600; }
-.tau-explorer.narrow .how { display: none; }
-.tau-explorer .key::before { content: ""; display: inline-block; width: 1.7em; margin-right: 0.35em; vertical-align: 0.25em; border-top: 3px solid var(--smooth); }
-.tau-explorer .key.hard::before { border-top: 3px dotted var(--hard); }
-.tau-explorer .key.threshold::before { border-top: 2px dotted var(--soft); }
-.tau-explorer.narrow .key.threshold::before { content: none; }
-.tau-explorer .key.cross::before { border-top: 2px dashed var(--ink); }
-.tau-explorer text { fill: var(--soft); font: 11px system-ui, sans-serif; font-variant-numeric: tabular-nums; }
-.tau-explorer text.value { font-size: 10px; fill: var(--ink); }
-.tau-explorer text.true { fill: var(--true); font-weight: 700; }
-.tau-explorer text.front { paint-order: stroke; stroke: var(--paper); stroke-width: 4px; stroke-linejoin: round; }
-.tau-explorer .grid { stroke: var(--line); }
-.tau-explorer .axis { stroke: var(--soft); }
-.tau-explorer .threshold { stroke: var(--soft); stroke-dasharray: 2 3; }
-.tau-explorer .true-line { stroke: var(--true); stroke-width: 1.5; opacity: 0.6; }
-.tau-explorer .curve { fill: none; stroke-width: 2; }
-.tau-explorer .curve.smooth { stroke: var(--smooth); stroke-width: 3; }
-.tau-explorer .curve.hard { stroke: var(--hard); stroke-width: 2.5; stroke-dasharray: 0.1 5; stroke-linecap: round; }
-.tau-explorer .curve.cross { stroke: var(--ink); stroke-dasharray: 6 4; }
-.tau-explorer line.curve.cross { stroke-dasharray: 4 2; }
-.tau-explorer .dot { stroke: var(--paper); stroke-width: 1.5; }
-.tau-explorer .dot.smooth, .tau-explorer .fill.smooth { fill: var(--smooth); }
-.tau-explorer .dot.hard { fill: var(--hard); }
-.tau-explorer .dot.cross { fill: var(--ink); }
-.tau-explorer .fill { opacity: 0.85; }
-.tau-explorer .outline.hard { fill: none; stroke: var(--hard); stroke-width: 2; stroke-dasharray: 0.1 4; stroke-linecap: round; }
-.tau-explorer .score { cursor: ns-resize; touch-action: pan-x; outline: none; --bar: var(--soft); }
-.tau-explorer .score.true { --bar: var(--true); }
-.tau-explorer .score .grip { fill: transparent; }
-.tau-explorer .score .body { fill: var(--paper); stroke: var(--bar); stroke-width: 1.5; }
-.tau-explorer .score.inside .body { fill: var(--bar); }
-.tau-explorer .score .handle { fill: var(--paper); stroke: var(--bar); stroke-width: 2; }
-.tau-explorer .score:hover .handle { fill: var(--bar); }
-.tau-explorer .score:focus-visible .grip { stroke: var(--smooth); stroke-width: 2.5; }
-.tau-explorer .status { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 `;
 
-if (typeof document !== "undefined") {
-  document.querySelectorAll("[data-tau-explorer]").forEach((el) => {
-    render({ model: modelOfPage(JSON.parse(el.dataset.tauExplorer || "{}")), el });
-    el.removeAttribute("data-tau-explorer"); // drawn once, even where the script is on the page twice
-  });
-}
+drawInPage("data-tau-explorer", render, modelOfPage);
 
 export default { render };

@@ -3,22 +3,19 @@
 The drawing and the mathematics are in tau_explorer.js, which the static book uses without a kernel.
 """
 
-import json
 import math
-from html import escape
-from pathlib import Path
 
-import anywidget
 import traitlets
 
-JAVASCRIPT = Path(__file__).with_name("tau_explorer.js")
+from smooth_topk.study.chapters.explorable import Explorable, script, within
+
+JAVASCRIPT = script("tau_explorer.js")
 TAU_RANGE = (1e-4, 1e2)
 MARGIN_RANGE = (0.0, 3.0)
 CLASSES_RANGE = (3, 40)
-VALUES = ("tau", "k", "margin", "scores", "label", "names")
 
 
-class TauExplorer(anywidget.AnyWidget):
+class TauExplorer(Explorable):
     """Scores, loss, gradient and top-k probabilities of one sample, redrawn as tau, k, the margin or a score moves.
 
     Args:
@@ -34,6 +31,7 @@ class TauExplorer(anywidget.AnyWidget):
         >>> explorer.tau = 10.0  # every open view follows; reading explorer.tau gives what the slider shows
     """
 
+    MARK = "data-tau-explorer"
     _esm = JAVASCRIPT
     tau = traitlets.Float(1.0).tag(sync=True)
     k = traitlets.Int(5).tag(sync=True)
@@ -44,16 +42,16 @@ class TauExplorer(anywidget.AnyWidget):
 
     @traitlets.validate("tau")
     def _check_tau(self, proposal):
-        return _within("tau", proposal.value, TAU_RANGE)
+        return within("tau", proposal.value, TAU_RANGE)
 
     @traitlets.validate("margin")
     def _check_margin(self, proposal):
-        return _within("margin", proposal.value, MARGIN_RANGE)
+        return within("margin", proposal.value, MARGIN_RANGE)
 
     @traitlets.validate("scores")
     def _check_scores(self, proposal):
         scores = proposal.value
-        _within("the number of scores", len(scores), CLASSES_RANGE)
+        within("the number of scores", len(scores), CLASSES_RANGE)
         wrong = next((score for score in scores if not math.isfinite(score)), None)
         if wrong is not None:
             raise ValueError(f"scores must be finite numbers, got {wrong}.")
@@ -76,23 +74,3 @@ class TauExplorer(anywidget.AnyWidget):
                 f"label must be the index of a class, got {proposal.value} for {len(self.scores)} classes."
             )
         return proposal.value
-
-
-def live_figure(**values) -> str:
-    """HTML of an explorer for a page without a kernel; the page needs tau_explorer.js as an inline module script.
-
-    Example:
-        >>> live_figure(tau=0.1)
-        '<div data-tau-explorer="{&quot;tau&quot;: 0.1}">This figure needs JavaScript.</div>'
-    """
-    unknown = values.keys() - set(VALUES)
-    if unknown:
-        raise ValueError(f"An explorer has the values {', '.join(VALUES)}, got {', '.join(sorted(unknown))}.")
-    return f'<div data-tau-explorer="{escape(json.dumps(values))}">This figure needs JavaScript.</div>'
-
-
-def _within(name: str, value: float, limits: tuple[float, float]) -> float:
-    lowest, highest = limits
-    if not lowest <= value <= highest:
-        raise ValueError(f"{name} must be between {lowest:g} and {highest:g}, got {value}.")
-    return value

@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from smooth_topk.study.chapters.tau_explorer import JAVASCRIPT, TauExplorer, live_figure
+from smooth_topk.study.chapters import training_demo
+from smooth_topk.study.chapters.tau_explorer import JAVASCRIPT, TauExplorer
 
 SCORES = [2.0, 1.0, 0.5, -1.0]
 
@@ -58,20 +59,25 @@ def test_a_refused_value_leaves_the_widget_as_it_was():
     assert explorer.tau == 0.1
 
 
-def test_the_live_figure_carries_its_values_through_html():
-    figure = live_figure(tau=0.1, names=['a "quoted" <name>'])
-    values = json.loads(html.unescape(re.search(r'data-tau-explorer="([^"]*)"', figure)[1]))
-    assert values == {"tau": 0.1, "names": ['a "quoted" <name>']}
-
-
-def test_the_live_figure_refuses_a_value_the_explorer_does_not_have():
-    with pytest.raises(ValueError, match="got temperature"):
-        live_figure(temperature=1.0)
+def test_the_cell_of_a_widget_also_holds_the_figure_with_its_values_for_pages_without_a_kernel():
+    explorer = TauExplorer(tau=0.1, k=2, scores=SCORES, label=3, names=['a "quoted" <name>'])
+    data, _ = explorer._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in data
+    values = json.loads(html.unescape(re.search(r'data-tau-explorer="([^"]*)"', data["text/html"])[1]))
+    assert values == {
+        "tau": 0.1, "k": 2, "margin": 1.0, "scores": SCORES, "label": 3, "names": ['a "quoted" <name>'],
+    }  # fmt: skip
 
 
 def test_the_script_needs_no_other_file_and_can_be_inlined_in_a_page():
-    source = JAVASCRIPT.read_text(encoding="utf-8")
-    assert not re.search(
-        r"^\s*import\b|\bfrom\s+[\"']|\bfetch\(|https?://(?!www\.w3\.org/2000/svg)", source, re.MULTILINE
-    )
-    assert "</script" not in source
+    for source in (JAVASCRIPT, training_demo.JAVASCRIPT):
+        assert not re.search(
+            r"^\s*import\b|\bfrom\s+[\"']|\bfetch\(|https?://(?!www\.w3\.org/2000/svg)", source, re.MULTILINE
+        )
+        assert "</script" not in source
+
+
+@pytest.mark.parametrize(("name", "value"), [("noise", 1.1), ("decay", -1e-3), ("tau", 0.0), ("k", 4), ("margin", 3.5)])
+def test_the_training_demo_refuses_a_value_outside_its_sliders(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be between .* got {value}"):
+        training_demo.TrainingDemo(**{name: value})
