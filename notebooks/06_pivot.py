@@ -90,10 +90,6 @@ ax = figures.head_and_tail(table, k=k, tau=tau)
 # the distances on the left as they are.
 
 
-# %% [markdown] tags=["start-picture"]
-# ![The figure below at its starting values: run the cell to move it.](pictures/06_pivot-1.png)
-
-
 # %%
 def draw(axes, tau, k):
     table = measure.head_and_tail_table(scores[0], k=k, tau=tau)
@@ -189,9 +185,6 @@ assert torch.allclose(S, pivot.scaled_sigmas(scores[:1], k, 1 / (k * tau))[0][:,
 # **Figure.** The pivot algorithm. The upper panel shows the classes by rank: the tail, the classes of the head that
 # still wait, the class that joins in this step, and those that joined before. The lower panel is the table of $S_j$,
 # one column per step.
-
-# %% [markdown] tags=["start-picture"]
-# ![The figure below at its starting values: run the cell to move it.](pictures/06_pivot-2.png)
 
 # %%
 few = torch.tensor([3.4, 2.2, 1.0, 0.6, 0.3, -0.2, -0.9, -1.3, -2.0])
@@ -394,10 +387,6 @@ for distance in (1.0, 10.0, 100.0):
 # **Figure.** The correction and its bounds for the $k$ of the control. All curves stay between the bounds.
 
 
-# %% [markdown] tags=["start-picture"]
-# ![The figure below at its starting values: run the cell to move it.](pictures/06_pivot-3.png)
-
-
 # %%
 def draw(ax, k):
     bounds = measure.correction_bounds(k, classes)
@@ -528,10 +517,6 @@ assert torch.allclose(gradient[tail], -gradient[label] * derivative, rtol=1e-10)
 #
 # **Figure.** Derivatives of the tail for the values of the controls. The points stay on the curve for every $\tau$ and
 # $k$.
-
-
-# %% [markdown] tags=["start-picture"]
-# ![The figure below at its starting values: run the cell to move it.](pictures/06_pivot-4.png)
 
 
 # %%

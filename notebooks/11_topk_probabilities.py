@@ -184,10 +184,6 @@ assert table["marginal"].max() <= 1 + 1e-12
 # top-$k$ probability is larger, while softmax stays as it is.
 
 
-# %% [markdown] tags=["start-picture"]
-# ![The figure below at its starting values: run the cell to move it.](pictures/11_topk_probabilities-1.png)
-
-
 # %%
 def draw(ax, k, image):
     table = measure.probability_table(many[image], class_names, k=k)
@@ -248,10 +244,6 @@ assert set(mean.nlargest(2, "marginal")["name"]) == {"a", "b"}
 #
 # **Figure.** The first crop and the mean of both crops, for the score of the control. From a score of 1.25 on the mean
 # answers *a* and *b* by marginals, up to the largest score. By softmax it answers *a* and *c* once the score is large.
-
-
-# %% [markdown] tags=["start-picture"]
-# ![The figure below at its starting values: run the cell to move it.](pictures/11_topk_probabilities-2.png)
 
 
 # %%

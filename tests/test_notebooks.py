@@ -4,9 +4,8 @@ import re
 
 import jupytext
 import pytest
-from PIL import Image
 
-from smooth_topk.study.book import plan, start_pictures
+from smooth_topk.study.book import plan
 from smooth_topk.study.experiments import profiles
 
 CHAPTERS = plan.chapters()
@@ -53,28 +52,6 @@ def test_no_table_is_squeezed_into_a_paragraph(name):
     texts = [cell.source for cell in jupytext.read(CHAPTERS[name]).cells if cell.cell_type == "markdown"]
     rules = [line for text in texts for line in text.splitlines() if TABLE_RULE.search(line)]
     assert [line for line in rules if line.strip("|:- ")] == []
-
-
-@each_chapter
-def test_a_figure_with_sliders_has_the_picture_of_its_starting_values_above_it(name):
-    cells = jupytext.read(CHAPTERS[name]).cells
-    for picture, cell in start_pictures.moving_figures(name, cells).items():
-        above = cells[cells.index(cell) - 1]
-        assert start_pictures.TAG in above.metadata.get("tags", [])
-        assert f"](pictures/{picture})" in above.source
-        with Image.open(CHAPTERS[name].parent / "pictures" / picture) as drawn:
-            assert drawn.text["cell"] == start_pictures.fingerprint(cell), f"{picture} was drawn by another cell"
-
-
-def test_every_starting_picture_belongs_to_a_figure():
-    folder = next(iter(CHAPTERS.values())).parent
-    wanted = {
-        picture
-        for name, path in CHAPTERS.items()
-        for picture in start_pictures.moving_figures(name, jupytext.read(path).cells)
-    }
-    assert {path.name for path in (folder / "pictures").iterdir()} == wanted
-    assert len(wanted) >= 20
 
 
 @each_chapter
