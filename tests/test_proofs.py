@@ -55,3 +55,21 @@ def test_the_fft_loses_the_small_coefficients_and_the_direct_product_none():
     directly = torch.stack(product_up_to(*[list(half) for half in halves], 5))
     assert (directly.double() / truth - 1).abs().max() < 1e-6
     assert (by_fft.double() / truth - 1).abs()[:4].min() > 0.5  # no right digit
+
+
+@given(st.lists(st.floats(-8, 8), min_size=2, max_size=9), st.data())
+def test_measured_from_the_balance_k_minus_1_and_k_are_the_most_likely_numbers(exponents, data):
+    """k - 1/2 classes are drawn on average; no other number is as likely as k - 1 or as k."""
+    k = data.draw(st.integers(1, len(exponents)))
+    x = torch.tensor(exponents, dtype=torch.float64)
+    low, high = -50.0, 50.0
+    for _ in range(100):  # bisection for the shift with the wanted average
+        middle = (low + high) / 2
+        low, high = (middle, high) if (x + middle).sigmoid().sum() < k - 0.5 else (low, middle)
+    shares = torch.ones(1, dtype=torch.float64)
+    for p in (x + low).sigmoid():
+        padded = torch.nn.functional.pad(shares, (1, 1))
+        shares = (1 - p) * padded[1:] + p * padded[:-1]
+    largest = shares.argsort(descending=True)
+    assert sorted(largest[:2].tolist()) == [k - 1, k]
+    assert len(shares) == 2 or shares[largest[2]] < shares[largest[1]]

@@ -34,7 +34,7 @@ from smooth_topk.study.figures.losses import (
 )
 from smooth_topk.study.figures.margin import left_out_regions
 from smooth_topk.study.figures.pictures import class_pictures
-from smooth_topk.study.figures.pivot import correction_curve, head_and_tail, pivot_steps, tail_derivatives
+from smooth_topk.study.figures.pivot import pivot_steps
 from smooth_topk.study.figures.polynomials import (
     level_costs,
     operation_counts,
@@ -42,12 +42,7 @@ from smooth_topk.study.figures.polynomials import (
     subset_shares,
     summation_grid,
 )
-from smooth_topk.study.figures.probabilities import (
-    crop_bars,
-    membership_bars,
-    plausible_names,
-    probability_bars,
-)
+from smooth_topk.study.figures.probabilities import plausible_names
 from smooth_topk.study.figures.speed import k_sweep_figure, memory_figure, speed_figure
 from smooth_topk.study.figures.style import look_of_loss, new_axes, new_panels, shared_legend
 from smooth_topk.study.figures.training_gradients import training_gradients

@@ -25,11 +25,9 @@ from smooth_topk.study.measure.errors import (
 )
 from smooth_topk.study.measure.exponents import fit_exponents
 from smooth_topk.study.measure.gradients import derivative_table, derivatives, nonzero_shares
-from smooth_topk.study.measure.head_and_tail import head_and_tail_table, joining_table, tail_table
 from smooth_topk.study.measure.loss_curves import error_by_k_table, loss_curve_table, margin_curve_table
 from smooth_topk.study.measure.memory import peak_bytes
 from smooth_topk.study.measure.operations import count_multiplications, level_cost_table
-from smooth_topk.study.measure.probabilities import crop_table, probability_table
 from smooth_topk.study.measure.speed import (
     Settings,
     measure_backward,
@@ -40,4 +38,4 @@ from smooth_topk.study.measure.speed import (
     measure_memory,
     measure_peers,
 )
-from smooth_topk.study.measure.subsets import largest_term_table, membership_table, subset_table
+from smooth_topk.study.measure.subsets import largest_term_table, subset_table

@@ -1,7 +1,6 @@
 """Sums over all k-subsets of the classes, subset by subset: numbers of chapters 3, 4 and 11."""
 
 import math
-from collections.abc import Sequence
 from itertools import combinations
 
 import pandas as pd
@@ -22,22 +21,6 @@ def subset_table(scores: Tensor, label: int, *, k: int, tau: float, margin: floa
     names = ["{" + ", ".join(map(str, subset)) + "}" for subset in subsets]
     table = pd.DataFrame({"subset": names, "share": share.numpy(), "with_label": with_label.numpy()})
     return table.sort_values("share", ascending=False, ignore_index=True)
-
-
-def membership_table(scores: Tensor, names: Sequence[str], *, k: int) -> pd.DataFrame:
-    """Returns the probability of every set of k classes, proportional to the exponential of the sum of its scores.
-
-    Args:
-        scores: (n,).
-        names: of the classes.
-
-    Returns:
-        Columns members (a tuple of names), share (sums to 1); the largest share first.
-    """
-    sets = list(combinations(range(len(scores)), k))
-    share = scores[torch.tensor(sets)].sum(1).softmax(0)
-    members = [tuple(names[index] for index in chosen) for chosen in sets]
-    return pd.DataFrame({"members": members, "share": share}).sort_values("share", ascending=False, ignore_index=True)
 
 
 def largest_term_table(scores: Tensor, *, k: int, tau: float) -> pd.DataFrame:

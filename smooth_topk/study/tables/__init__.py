@@ -26,7 +26,6 @@ from smooth_topk.study.tables.comparisons import (
     small_temperature_table,
     with_best_decay,
 )
-from smooth_topk.study.tables.crops import ten_crop_table
 from smooth_topk.study.tables.differences import (
     differences_by_margin,
     differences_by_seed,

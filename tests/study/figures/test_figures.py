@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from drawn import bar_heights
 from matplotlib.colors import to_hex
 
 from smooth_topk.study import figures, measure
@@ -161,13 +160,6 @@ def test_several_taus_take_the_colours_of_the_map():
 def test_the_colour_of_every_tau_can_be_read_on_white_and_inverted_on_a_dark_page(tau):
     luma = float(np.array(style.tau_colour(tau)[:3]) @ style.LUMA)
     assert READABLE_LUMA[0] < luma < READABLE_LUMA[1]
-
-
-def test_probability_bars_show_the_largest_marginals_first():
-    table = pd.DataFrame({"name": list("abc"), "softmax": [0.1, 0.7, 0.2], "marginal": [0.4, 0.9, 0.7]})
-    ax = figures.probability_bars(table, k=2, count=2)
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["b", "c"]
-    assert bar_heights(ax) == [0.9, 0.7, 0.7, 0.2]  # marginal and softmax of b, then of c
 
 
 @pytest.mark.parametrize(("loss", "kind"), [("CE", "cross_entropy"), ("L_{5,1}", "smooth"), ("l_5", "hard")])

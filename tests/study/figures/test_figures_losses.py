@@ -1,7 +1,6 @@
 """The figures and small tables of chapters 1, 2, 11 and 13: what is drawn is what the package computes."""
 
 import math
-from itertools import combinations
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_rgba
 from PIL import Image
 
-from smooth_topk import hard_topk_loss, smooth_topk_loss, topk_error, topk_probabilities
+from smooth_topk import hard_topk_loss, smooth_topk_loss, topk_error
 from smooth_topk.study import figures, measure, tables
 from smooth_topk.study.data.image_folder import write_image_folder
 from smooth_topk.study.experiments.run_config import RunConfig
@@ -200,32 +199,6 @@ def test_class_pictures_put_each_image_at_its_row_and_column():
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["one", "two"]
 
 
-def test_membership_bars_stack_the_sets_of_each_class_up_to_its_marginal():
-    ax = figures.membership_bars(measure.membership_table(SCORES[:4], list("abcd"), k=2), list("abcd"))
-    totals = np.zeros(4)
-    for bar in ax.patches:
-        totals[round(bar.get_x() + bar.get_width() / 2)] += bar.get_height()
-    assert len(ax.patches) == 2 * len(list(combinations(range(4), 2)))
-    assert totals == pytest.approx(topk_probabilities(SCORES[:4], 2, tau=1 / 2).numpy())
-
-
-def test_crop_bars_say_what_each_average_answers():
-    crops = torch.tensor([[8.0, 3.0, 1.0, 0.0], [1.0, 0.6, 1.0, 0.2]], dtype=torch.float64)
-    table = measure.crop_table(crops, list("abcd"), k=2)
-    mean = table[table["crop"] == "mean"]
-    assert mean["softmax"].tolist() == pytest.approx(crops.softmax(-1).mean(0).tolist())
-    axes = figures.crop_bars(table, k=2)
-    assert axes[-1].get_title(loc="left") + axes[-1].get_title() == "mean\nby softmax: a c\nby marginals: a b"
-    assert [ax.get_legend() is not None for ax in axes] == [True, False, False]
-
-
-def test_the_true_class_is_bold_in_probability_bars():
-    table = measure.probability_table(SCORES, list("abcdef"), k=2)
-    ax = figures.probability_bars(table, k=2, true_name="e")
-    bold = [tick.get_text() for tick in ax.get_xticklabels() if tick.get_fontweight() == "bold"]
-    assert bold == ["e"]
-
-
 def test_an_image_folder_holds_each_image_under_its_label(tmp_path):
     images = torch.randint(256, (3, 3, 5, 5), dtype=torch.uint8)
     folder = write_image_folder(tmp_path / "new", images, torch.tensor([1, 0, 1]), ["cat", "dog"])
@@ -259,16 +232,6 @@ def test_a_damaged_file_of_scores_is_named(tmp_path):
     (tmp_path / imagenet_scores.ONE_CROP).write_bytes(b"half a file")
     with pytest.raises(ValueError, match=r"imagenet_scores\.npz cannot be read"):
         imagenet_scores.read_scores(folder=tmp_path)
-
-
-def test_the_ten_crop_table_has_percents_and_intervals_or_says_not_run():
-    row = {"method": "m", "metric": "top5", "accuracy": 0.9, "low": 0.88, "high": 0.92}
-    row |= {"difference": 0.002, "difference_low": -0.001, "difference_high": 0.005}
-    table = tables.ten_crop_table(pd.DataFrame([row]))
-    assert table.loc["m"].tolist() == ["90.0 (88.0 to 92.0)", "+0.2 (−0.1 to +0.5)"]
-    itself = row | {"difference": 0.0, "difference_low": 0.0, "difference_high": 0.0}
-    assert tables.ten_crop_table(pd.DataFrame([itself])).loc["m"].tolist() == ["90.0 (88.0 to 92.0)", "0"]
-    assert tables.ten_crop_table(None).to_numpy().tolist() == [[tables.NOT_RUN]]
 
 
 def test_the_settings_table_names_each_loss_once():

@@ -14,7 +14,6 @@ from smooth_topk import smooth_topk_loss
 from smooth_topk.study import figures, measure
 from smooth_topk.study.figures.polynomials import polynomial_text
 from smooth_topk.study.measure.exact import exact_loss
-from smooth_topk.symmetric_polynomials import pivot
 
 ROUNDING = 1e-12  # float64, a few hundred operations
 NUMBERS = [1, 2, 1, 3, 2, 1, 4, 2]
@@ -131,42 +130,10 @@ def test_the_largest_terms_are_drawn_as_decimal_exponents():
     assert [bar.get_height() for bar in ax.patches] == pytest.approx([3 / log(10), 5 / log(10)])
 
 
-def test_the_tail_lies_between_zero_and_one_and_starts_after_the_head():
-    table = measure.head_and_tail_table(torch.tensor([4.0, 1.0, 3.0, 2.0]), k=2, tau=0.5)
-    _, right = figures.head_and_tail(table, k=2, tau=0.5)
-    tops = [segment[1, 1] for segment in right.collections[0].get_segments()]
-    assert tops == pytest.approx([np.exp(-1), np.exp(-2)])
-
-
-@pytest.mark.parametrize("tau", [10.0, 0.3, 1e-4])
-def test_the_steps_of_the_pivot_algorithm_end_with_the_scaled_polynomials(tau):
-    others = torch.tensor([0.5, 3.0, -1.0, 2.0, 2.5, 0.0], dtype=torch.float64)
-    table = measure.joining_table(others, k=3, tau=tau)
-    truth = pivot.scaled_sigmas(others[None], 3, 1 / (3 * tau))[0][:, 0]
-    assert table[table["step"] == 3]["value"].tolist() == pytest.approx(truth.tolist(), rel=ROUNDING)
-    assert table["decay"].dropna().between(0, 1).all()
-
-
 def test_the_stepper_shows_the_columns_that_are_filled_and_how_the_last_one_was_made():
-    others = torch.tensor([2.0, 1.0, 0.0, -1.0])
-    tables = measure.head_and_tail_table(others, k=2, tau=0.5), measure.joining_table(others, k=2, tau=0.5)
-    above, below = figures.pivot_steps(*tables, step=1)
-    assert len(below.patches) == 2 * 3
-    assert texts(below)[-2:] == ["0.553", "1 × 0.0498 + 0.503"]
-    assert [text.get_text() for text in above.get_legend().get_texts()].count("joins in this step") == 1
-    assert len(figures.pivot_steps(*tables)[1].patches) == 3 * 3
-
-
-def test_the_correction_is_drawn_between_its_bounds():
-    table = pd.DataFrame({"tau": [0.1, 1.0], "sample": 0, "correction": [0.0, 1.0]})
-    lines = figures.correction_curve(table, measure.correction_bounds(2, 10)).lines
-    assert [line.get_ydata()[0] for line in lines[1:]] == pytest.approx([-log(2), log(8)])
-
-
-def test_the_derivatives_of_the_tail_for_k_1_are_softmax_weights():
-    others = torch.tensor([0.5, 2.0, 1.0])
-    table = measure.tail_table(others, k=1, tau=1.0)
-    assert table["derivative"].tolist() == pytest.approx([others.softmax(0)[2].item(), others.softmax(0)[0].item()])
-    line, points = figures.tail_derivatives(table, [2.0]).lines
-    assert line.get_ydata()[-1] == 2.0
-    assert points.get_xdata().tolist() == table["u"].tolist()
+    tail, joined = torch.tensor([1.0, 0.503]), torch.tensor([1.0, 1.503])
+    names, distance = ["a", "b", "c"], [0.0, -1.0, -2.0]
+    above, below = figures.pivot_steps(names, distance, [(tail, None), (joined, torch.ones(1))], step=1)
+    assert len(below.patches) == 4
+    assert texts(below)[-1].endswith("1 × 0.503 + 1  =  1.5")
+    assert [text.get_text() for text in above.get_legend().get_texts()] == ["tail", "joins now"]
