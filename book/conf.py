@@ -6,7 +6,7 @@ import re
 from smooth_topk.study.book.build import study_reference
 from smooth_topk.study.book.page_tables import with_cells_marked
 from smooth_topk.study.book.page_text import with_numbers_kept_together
-from smooth_topk.study.chapters import frames, tau_explorer, training_demo
+from smooth_topk.study.chapters import tau_explorer, training_demo
 
 project = "Smooth Top-k"
 author = "The Smooth Top-k contributors"
@@ -73,7 +73,6 @@ html_theme_options = {
 
 
 SCRIPTS = {
-    "data-frames": frames.JAVASCRIPT.read_text(encoding="utf-8"),
     tau_explorer.TauExplorer.MARK: tau_explorer.JAVASCRIPT,
     training_demo.TrainingDemo.MARK: training_demo.JAVASCRIPT,
 }

@@ -120,9 +120,6 @@ ax = figures.loss_curves(curves)
 # **Figure.** The same losses for the values of the controls. With a small $\tau$ the smooth loss lies on the hard loss;
 # with a large $\tau$ it stays far above it.
 
-# %% [markdown] tags=["start-picture"]
-# ![The figure below at its starting values: run the cell to move it.](pictures/00_start_here-1.png)
-
 # %%
 controls.explore(
     lambda ax, tau, k, margin: figures.loss_curves(

@@ -177,9 +177,6 @@ assert (value["hard"] >= min(margin, 1.0) * value["error"]).all()
 # **Figure.** Error and hard loss for the values of the controls. The hinge reaches zero where the true score is
 # $k\alpha$ above the $k$-th largest other score.
 
-# %% [markdown] tags=["start-picture"]
-# ![The figure below at its starting values: run the cell to move it.](pictures/01_topk_error_and_hard_loss-1.png)
-
 # %%
 controls.explore(
     lambda ax, k, margin: figures.loss_curves(
@@ -265,10 +262,6 @@ assert (bars[bars["loss"] == "smooth, τ = 1"]["derivative"] != 0).all()
 # **Figure.** The derivatives of the hard and the smooth loss for the values of the controls. With a very
 # small $\tau$ only two bars of the smooth loss can be seen, those of the hard loss; with a large $\tau$ it moves all
 # classes.
-
-
-# %% [markdown] tags=["start-picture"]
-# ![The figure below at its starting values: run the cell to move it.](pictures/01_topk_error_and_hard_loss-2.png)
 
 
 # %%

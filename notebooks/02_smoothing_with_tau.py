@@ -78,10 +78,6 @@ for value in taus:
 # that takes the place of the corner.
 
 
-# %% [markdown] tags=["start-picture"]
-# ![The figure below at its starting values: run the cell to move it.](pictures/02_smoothing_with_tau-1.png)
-
-
 # %%
 def draw(ax, tau, k, margin):
     options = {"k": k, "margin": margin, "cross_entropy": False}
@@ -222,10 +218,6 @@ for name, values in found.items():
 # more of the push lies on the $k$-th place, where the hard loss has all of it.
 
 
-# %% [markdown] tags=["start-picture"]
-# ![The figure below at its starting values: run the cell to move it.](pictures/02_smoothing_with_tau-2.png)
-
-
 # %%
 def draw(axes, tau, k, margin):
     table = measure.derivative_table(shown, 0, k=k, taus=[tau], margin=margin)
@@ -287,10 +279,6 @@ for size in (2, 5):
 # loss is $\tau \log \frac{k}{k-1}$; for $k = 1$ it stays above zero.
 
 
-# %% [markdown] tags=["start-picture"]
-# ![The figure below at its starting values: run the cell to move it.](pictures/02_smoothing_with_tau-3.png)
-
-
 # %%
 def draw(ax, tau, k):
     figures.counterexample_figure(
@@ -336,10 +324,6 @@ for value in (0.01, 0.1, 0.3, 1.0, 10.0):
 #
 # **Figure.** The samples and both bounds for the values of the controls. For every $\tau$ and $k$ all errors, on the
 # right of zero, lie above both bounds.
-
-
-# %% [markdown] tags=["start-picture"]
-# ![The figure below at its starting values: run the cell to move it.](pictures/02_smoothing_with_tau-4.png)
 
 
 # %%
@@ -432,10 +416,6 @@ for value in (0.1, 0.3, 1.0, 10.0):
 #
 # **Figure.** Samples, band and hard loss for the values of the controls. The band becomes wider with $\tau$, and no
 # sample leaves it.
-
-
-# %% [markdown] tags=["start-picture"]
-# ![The figure below at its starting values: run the cell to move it.](pictures/02_smoothing_with_tau-5.png)
 
 
 # %%

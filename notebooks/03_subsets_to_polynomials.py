@@ -96,10 +96,6 @@ assert abs(-tau * log(blue) - loss) < 1e-12
 # larger margin moves weight from the blue bars to the hatched ones.
 
 
-# %% [markdown] tags=["start-picture"]
-# ![The figure below at its starting values: run the cell to move it.](pictures/03_subsets_to_polynomials-1.png)
-
-
 # %%
 def draw(ax, tau, margin):
     table = measure.subset_table(scores, label, k=k, tau=tau, margin=margin)
@@ -221,9 +217,6 @@ ax = figures.summation_grid(e, k)
 #
 # **Figure.** The table after the step of the control. Each step fills one column from the column to its left.
 
-# %% [markdown] tags=["start-picture"]
-# ![The figure below at its starting values: run the cell to move it.](pictures/03_subsets_to_polynomials-2.png)
-
 # %%
 controls.explore(
     lambda ax, step: figures.summation_grid(e, k, step=step, ax=ax),
@@ -279,9 +272,6 @@ ax = figures.product_tree(e, k)
 #
 # **Figure.** The tree up to the level of the control, truncated at degree $k$. With $k = 3$ the first terms are dropped
 # at level 2, where polynomials of degree 4 would arise.
-
-# %% [markdown] tags=["start-picture"]
-# ![The figure below at its starting values: run the cell to move it.](pictures/03_subsets_to_polynomials-3.png)
 
 # %%
 controls.explore(

@@ -103,10 +103,6 @@ ax = figures.largest_terms(terms, tau=tau)
 # precision cannot hold.
 
 
-# %% [markdown] tags=["start-picture"]
-# ![The figure below at its starting values: run the cell to move it.](pictures/04_staying_in_log_space-1.png)
-
-
 # %%
 def draw(ax, tau, k):
     table = measure.largest_term_table(sample, k=k, tau=tau)

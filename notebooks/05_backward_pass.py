@@ -307,10 +307,6 @@ assert best.max() > 1e-5
 # cross is smaller; for $k = 1$ the recursion has no error.
 
 
-# %% [markdown] tags=["start-picture"]
-# ![The figure below at its starting values: run the cell to move it.](pictures/05_backward_pass-1.png)
-
-
 # %%
 def draw(ax, k, p):
     figures.error_curves(compared(k, [p]), x="e", curves="method", limits=limits, ax=ax)

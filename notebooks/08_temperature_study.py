@@ -226,9 +226,6 @@ assert by_tau[1.0] == 1.0
 # **Figure.** The same count with all scores multiplied by a factor. Choose the factor: a larger one moves the curve to
 # the right, so that the same share needs a larger $\tau$.
 
-# %% [markdown] tags=["start-picture"]
-# ![The figure below at its starting values: run the cell to move it.](pictures/08_temperature_study-1.png)
-
 # %% tags=["hide-input"]
 scores, labels = sparsity.initial_scores(initial, min(sparsity_images, 32))
 scales = {

@@ -213,9 +213,6 @@ assert [round(in_paper[level], 1) for level in (0.0, 0.8)] == [-7.4, 20.3]
 # noise level and a grouping: at every level cross-entropy ends about 30 points or more above the smooth loss on the
 # left.
 
-# %% [markdown] tags=["start-picture"]
-# ![The figure below at its starting values: run the cell to move it.](pictures/09_noisy_labels_study-1.png)
-
 # %% tags=["hide-input"]
 curves = evidence.epochs_of(pair)
 controls.explore(

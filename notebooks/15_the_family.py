@@ -115,9 +115,6 @@ def recorded(name):
 # computed from random samples. The dotted line is the $k$-th largest of the other scores: right of it the answer is
 # correct. Choose a loss to bring it to the front, and change $k$.
 
-# %% [markdown] tags=["start-picture"]
-# ![The figure below at its starting values: run the cell to move it.](pictures/15_the_family-1.png)
-
 # %% tags=["hide-input"]
 curves = {size: family_curve_table(others, k=size, tau=tau) for size in range(1, 7)}
 controls.explore(

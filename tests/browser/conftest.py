@@ -158,7 +158,7 @@ def live_output() -> NotebookNode:
     """The output of a cell with `controls.explore` as the study records it: tau, a stepper and a choice."""
     from nbformat import v4
 
-    from smooth_topk.study.chapters import controls, frames
+    from smooth_topk.study.chapters import controls
 
     def draw(ax, tau, step, colour):
         ax.plot([0, 1], [0, tau], color=colour)
@@ -167,9 +167,7 @@ def live_output() -> NotebookNode:
     choices = controls.widgets.Dropdown(options=["black", "red"], description="colour")
     step = controls.widgets.IntSlider(value=1, min=0, max=3, description="step i")
     view = controls.explore(draw, tau=1.0, step=step, colour=choices)
-    bundle, metadata = view._repr_mimebundle_()
-    bundle[frames.MIME] = frames.record(view.sliders, view.parts, view.size, most=400)
-    return v4.new_output("display_data", data=bundle, metadata=metadata)
+    return v4.new_output("display_data", data=view._repr_mimebundle_())
 
 
 def widget_output() -> NotebookNode:

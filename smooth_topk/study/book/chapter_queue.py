@@ -195,7 +195,6 @@ class Study:
 def environment(folder: Path, profile: str, executor: str | None) -> dict[str, str]:
     """Returns what the notebooks find: one thread per process, and the settings that `records/paths.py` explains."""
     defaults = {"OMP_NUM_THREADS": "1", "JUPYTER_PREFER_ENV_PATH": "1"}
-    defaults["SMOOTH_TOPK_FRAMES"] = "16" if profile == "smoke" else "230"  # per figure that moves
     fixed = {
         "SMOOTH_TOPK_ROOT": str(project_root()),
         "SMOOTH_TOPK_RUNS": str(folder.parent),

@@ -4,7 +4,6 @@ import base64
 import io
 import re
 from datetime import datetime
-from html import escape
 from pathlib import Path
 
 import nbformat
@@ -13,10 +12,6 @@ from PIL import Image
 
 from smooth_topk.study.book.folding import fold
 from smooth_topk.study.book.plain_text import plain
-from smooth_topk.study.book.start_pictures import TAG
-from smooth_topk.study.chapters import frames
-from smooth_topk.study.chapters.frames import MIME as FRAMES
-from smooth_topk.study.chapters.vector_picture import svg
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<chapter>\w+)\.ipynb(?:#[^)]*)?\)")
@@ -38,19 +33,17 @@ def read_executed(path: Path) -> nbformat.NotebookNode:
 
 
 def prepare_chapter(source: Path, target: Path, chapters: set[str]) -> None:
-    """Writes the notebook as a chapter of the book, and the frames of its live figures beside the book's static files.
+    """Writes the notebook as a chapter of the book.
 
     Args:
         source: an executed notebook.
-        target: the chapter; frames go to `../_static/frames` from there.
+        target: the chapter.
         chapters: names of the chapters in this book; a link to another chapter becomes plain text.
     """
     notebook = read_executed(source)
     pages = _Page(target)
     cells, above = [], None
     for cell in notebook.cells:
-        if TAG in cell.metadata.get("tags", []):
-            continue  # the figure below it moves in the book
         cells.append(cell)
         if cell.cell_type == "markdown":
             above = cell
@@ -78,15 +71,15 @@ class _Page:
 
     def __init__(self, target: Path):
         self.target = target
-        self.chapter, self.figures, self.live = target.stem.split("_")[0].lstrip("0") or "0", 0, 0
+        self.chapter, self.figures = target.stem.split("_")[0].lstrip("0") or "0", 0
 
     def show(self, cell: NotebookNode, above: NotebookNode | None) -> NotebookNode | None:
         """Makes a cell's outputs ready for the page; returns the caption of its figure, if it has one."""
         text = above.source if above else ""
-        has_figure = any({"image/png", FRAMES} & output.get("data", {}).keys() for output in cell.outputs)
+        has_figure = any(is_figure(output.get("data", {})) for output in cell.outputs)
         caption = taken_caption(cell, above) if has_figure else ""
         words = plain_words(caption or text)
-        cell.outputs = [self.without_widget(output, words) for output in cell.outputs]
+        cell.outputs = [self.without_widget(output) for output in cell.outputs]
         cell.metadata.setdefault("mystnb", {})["image"] = image_options(cell.outputs, words)
         if not has_figure:
             return None
@@ -94,28 +87,19 @@ class _Page:
         text = f":::{{div}} figure-caption\n**Figure {self.chapter}.{self.figures}.** {caption}\n:::"
         return nbformat.v4.new_markdown_cell(text, id=f"caption-{self.figures}")
 
-    def without_widget(self, output: NotebookNode, words: str) -> NotebookNode:
-        """The output as a page without a kernel can show it: explorers and frames stay alive."""
+    def without_widget(self, output: NotebookNode) -> NotebookNode:
+        """The output as a page without a kernel can show it: explorers and figures with controls stay alive."""
         data = output.get("data", {})
-        if FRAMES in data:
-            return self.live_figure(data[FRAMES], words)
         if WIDGET not in data:
             return output
         kept = {kind: data[kind] for kind in ("image/png", "text/markdown", "text/html") if kind in data}
         shown = kept or {"text/markdown": NEEDS_KERNEL}
         return nbformat.v4.new_output("display_data", data=shown, metadata=output.get("metadata", {}))
 
-    def live_figure(self, recorded: dict, words: str) -> NotebookNode:
-        """Writes the frames of a figure as a file of the book, and returns its first picture with room for controls."""
-        self.live += 1
-        name = f"{self.target.stem}-{self.live}"
-        folder = self.target.parents[1] / "_static" / "frames"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{name}.js").write_text(frames.frames_script(name, recorded), encoding="utf-8")
-        label = f" role='img' aria-label='{escape(words, quote=True)}'"
-        picture = svg(frames.start_frame(recorded), recorded["size"], label)
-        page = frames.page_html(name, recorded, picture, f"../_static/frames/{name}.js")
-        return nbformat.v4.new_output("display_data", data={"text/html": page})
+
+def is_figure(data: dict) -> bool:
+    """Returns whether an output is a picture or a figure with controls."""
+    return "image/png" in data or 'class="live-figure"' in data.get("text/html", "")
 
 
 def taken_caption(cell: NotebookNode, above: NotebookNode | None) -> str:

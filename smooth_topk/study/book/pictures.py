@@ -2,13 +2,11 @@
 
     python scripts/book_pictures.py        draws book/results/*.svg, which the README shows, from the CSV files there,
                                            and writes README's table of speed
-    python scripts/book_pictures.py --notebooks runs/quick/notebooks    also notebooks/pictures, from executed chapters
 
 Those of the book's pages are drawn whenever it is built. The same numbers give the same bytes.
 """
 
 import io
-import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +17,6 @@ import torch
 from matplotlib.axes import Axes
 
 from smooth_topk.study import figures, measure, tables
-from smooth_topk.study.book.start_pictures import write_start_pictures
 from smooth_topk.study.chapters.spider import PHOTOGRAPH
 from smooth_topk.study.experiments import gpu_scaling, registry
 from smooth_topk.study.figures.gpu_scaling import scaling_figure
@@ -27,7 +24,7 @@ from smooth_topk.study.figures.style import use_style
 from smooth_topk.study.records import evidence
 from smooth_topk.study.records.files import write_whole
 from smooth_topk.study.records.imagenet_scores import read_scores
-from smooth_topk.study.records.paths import path_option, project_root
+from smooth_topk.study.records.paths import project_root
 from smooth_topk.study.tables.findings import RECORDED_SEEDS
 from smooth_topk.study.tables.speed_in_short import speed_in_short
 
@@ -145,18 +142,9 @@ def _noise_runs(results: Path | None = None) -> dict[str, pd.DataFrame]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Draws the pictures of the README and of the notebooks, and writes README's table of speed."""
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--notebooks", type=path_option, help="folder of executed chapters, for the pictures of the notebooks"
-    )
-    options = parser.parse_args(arguments)
-    if options.notebooks and not any(options.notebooks.glob("*.ipynb")):
-        print(f"!! {options.notebooks} holds no executed notebook: run bash scripts/study.sh first.", file=sys.stderr)
-        return 2
+    """Draws the pictures of the README, and writes README's table of speed."""
+    ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter).parse_args(arguments)
     paths = draw_readme_pictures(ROOT / "book/results", ROOT / "book/results")
-    if options.notebooks:
-        paths += write_start_pictures(options.notebooks, ROOT / "notebooks/pictures")
     for path in paths:
         print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1000:.0f} kB")
     write_readme_speed()

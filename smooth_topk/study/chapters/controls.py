@@ -1,14 +1,11 @@
-"""Sliders for the chapters: move tau, k, the margin or the noise level, and one figure is drawn again.
+"""Figures with sliders for the chapters: move tau, k, the margin or the noise level, and one figure is drawn again.
 
-In JupyterLab the kernel draws any value: the picture travels to the browser as an SVG of its own size, sharp on every
-screen. When the study executes a chapter, the figure is also drawn over a grid of positions (frames.py), and the static
-book moves it without a kernel. Other readers of notebooks show the picture of the first values. Moving a slider draws;
-it never trains.
+In JupyterLab the kernel draws any value. In a notebook that a program executes, as the study does, the figure is drawn
+at all stops of its controls, and its HTML output shows them without a kernel. The axes keep the limits that the whole
+range of the controls needs, and the curves of the last position stay as a ghost. Moving a slider never trains.
 """
 
-import base64
-import contextlib
-import io
+import itertools
 import math
 import warnings
 from collections.abc import Callable
@@ -16,29 +13,31 @@ from html import escape
 
 import ipywidgets as widgets
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from IPython import get_ipython
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox
 
 from smooth_topk.study.chapters import frames
+from smooth_topk.study.chapters.drawing import Drawing, drawn, ghost, new_figure, svg
 from smooth_topk.study.chapters.questions import predict as predict
-from smooth_topk.study.chapters.vector_picture import drawn_parts, new_figure, svg
+from smooth_topk.study.chapters.stops import ends
 
 NOISE_LEVELS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # of Table 1
 TICKS = 5  # at most, on an axis that is not logarithmic
 LAYOUT = {"width": "320px"}
 STYLE = {"description_width": "90px"}
 ROW = {"flex_flow": "row wrap"}
-IN_JUPYTER = " class='explorer-picture' role='img' aria-label='Figure drawn for the values of the sliders above.'"
+_numbers = itertools.count()
 # Light ink for a dark theme: lightness is turned round, hues stay.
 DARK_THEME = """<style>
-.explorer-picture { max-width: 100%; height: auto; display: block; }
-[data-jp-theme-light="false"] .explorer-picture { filter: invert(1) hue-rotate(180deg); }
+.explorer-picture svg { max-width: 100%; height: auto; display: block; }
+[data-jp-theme-light="false"] .explorer-picture svg { filter: invert(1) hue-rotate(180deg); }
 </style>"""
 
 
-def tau_slider(value: float = 1.0, *, minimum: float = 1e-4, maximum: float = 1e2) -> widgets.FloatLogSlider:
+def tau_slider(value: float = 1.0, *, minimum: float = 0.01, maximum: float = 10.0) -> widgets.FloatLogSlider:
     """Returns a slider for tau on a log scale."""
     low, high = math.log10(minimum), math.log10(maximum)
     return _slider(widgets.FloatLogSlider, "τ", value, base=10, min=low, max=high, step=0.05, readout_format=".2g")
@@ -67,6 +66,8 @@ SLIDERS: dict[str, Callable] = {"tau": tau_slider, "k": k_slider, "margin": marg
 def explore(draw: Callable, *, panels: tuple[int, int] = (1, 1), size: tuple[float, float] = (5.4, 3.6), **parameters):
     """Shows sliders that start at the values given, and redraws one figure when they move.
 
+    The axes keep limits that hold for all values of the controls; what `draw` sets with set_xlim or set_ylim stays.
+
     Args:
         draw: called as draw(ax, tau=..., k=...) with empty axes, or an array of axes if there are several panels.
         panels: rows and columns of axes.
@@ -89,9 +90,12 @@ class Explorer(widgets.VBox):
 
     def __init__(self, draw, sliders, panels, size):
         self.draw, self.sliders, self.panels, self.size = draw, sliders, panels, size
-        self.places = self._fitting_places()
+        self.name = f"figure-{next(_numbers)}"
+        self.limits: list[tuple[Bbox, tuple]] = []
+        self.places = self._fit()
+        self.before = self.now = Drawing([], [])
         self.picture, self.message = widgets.HTML(), widgets.HTML()
-        # Side by side where there is room: sliders and picture are on the screen together.
+        # Side by side if the page is wide enough: sliders and picture are on the screen together.
         super().__init__([widgets.HBox(list(sliders.values()), layout=ROW), self.message, self.picture])
         self.redraw()
         for slider in sliders.values():
@@ -99,75 +103,105 @@ class Explorer(widgets.VBox):
 
     def redraw(self, _change=None):
         """Draws the figure for the sliders' values; an error is shown above the last good picture."""
-        parts = self.parts(**{name: slider.value for name, slider in self.sliders.items()})
-        if isinstance(parts, str):
-            self.message.value = f"<b>{escape(parts)}</b>"
-        else:
-            self.message.value, self.picture.value = "", DARK_THEME + svg(parts, self.size, IN_JUPYTER)
+        (drawing,) = self.drawings([self.values])
+        if isinstance(drawing, str):
+            self.message.value = f"<b>{escape(drawing)}</b>"
+            return
+        self.before, self.now = self.now, drawing
+        behind = f"<g opacity='0.25'>{ghost(self.before.parts, drawing.parts)}</g>"
+        content = f"<defs>{''.join({**dict.fromkeys(self.before.definitions + drawing.definitions)})}</defs>{behind}"
+        picture = svg(content + "".join(drawing.parts), self.size, "Figure drawn for the values of the sliders above.")
+        self.message.value, self.picture.value = "", f"{DARK_THEME}<div class='explorer-picture'>{picture}</div>"
 
-    def parts(self, **values) -> list[str] | str:
-        """Returns the drawing for these values as parts of an SVG, or what went wrong as a sentence."""
+    @property
+    def values(self) -> dict:
+        """The sliders' values by name."""
+        return {name: slider.value for name, slider in self.sliders.items()}
+
+    def drawings(self, combinations: list[dict]) -> list[Drawing | str]:
+        """Returns the drawing for each combination of values, all with the same axes, or an error as a sentence."""
+        figures = [self._figure(values) for values in combinations]
+        return [figure if isinstance(figure, str) else self._finished(figure) for figure in figures]
+
+    def _figure(self, values: dict) -> Figure | str:
+        figure = new_figure(self.size)
         try:
-            figure = self._drawn(values)
-            if len(figure.axes) != len(self.places):
-                _lay_out(figure)
-            else:
-                for ax, place in zip(figure.axes, self.places, strict=True):
-                    ax.set_position(place)
-            return drawn_parts(figure)
+            self.draw(figure.subplots(*self.panels), **values)
         except Exception as error:
             return f"{type(error).__name__}: {error}"
-
-    def _drawn(self, values):
-        figure = new_figure(self.size)  # a new one is made faster than an old one is cleared
-        figure.set_layout_engine("none")
-        self.draw(figure.subplots(*self.panels), **values)
-        for ax in figure.axes:  # ticks are most of the time
-            ax.minorticks_off()
+        for ax in figure.axes:
+            ax.minorticks_off()  # ticks are most of the time
             for locator in (ax.xaxis.get_major_locator(), ax.yaxis.get_major_locator()):
                 if isinstance(locator, MaxNLocator):
                     locator.set_params(nbins=TICKS)
+        self.limits = _widened(self.limits, figure.axes)
         return figure
 
-    def _fitting_places(self) -> list[Bbox]:
-        """Returns where the axes stand in every picture: with room for the labels at both ends of every slider.
+    def _finished(self, figure: Figure) -> Drawing:
+        alike = len(figure.axes) == len(self.places)
+        if not alike:
+            figure.get_layout_engine().execute(figure)
+        for ax, (limits, scales), place in zip(figure.axes, self.limits, self.places, strict=False):
+            if alike:
+                ax.set_position(place)
+            if _scales(ax) == scales:
+                ax.set(xlim=limits.intervalx, ylim=limits.intervaly)
+        return drawn(figure, self.name)
 
-        A layout takes a third of the time of a picture, and axes that move with the length of a label distract.
-        """
-        start = {name: slider.value for name, slider in self.sliders.items()}
-        ends = [start | {name: end} for name, slider in self.sliders.items() for end in frames.ends(slider)]
+    def _fit(self) -> list[Bbox]:
+        """Finds the limits that the ends of all controls need, and returns where axes with these limits fit."""
+        corners = itertools.product(*({slider.value, *ends(slider)} for slider in self.sliders.values()))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            figures = [self._figure(dict(zip(self.sliders, corner, strict=True))) for corner in corners]
+        good = [figure for figure in figures if isinstance(figure, Figure)]
         found = []
-        for values in [start, *ends]:
-            with contextlib.suppress(Exception), warnings.catch_warnings():  # what cannot be drawn needs no room
-                warnings.simplefilter("ignore")
-                figure = self._drawn(values)
-                _lay_out(figure)
-                found.append([ax.get_position(original=True) for ax in figure.axes])
+        for figure in good[:1] + good[-1:]:
+            figure.get_layout_engine().execute(figure)
+            found.append([ax.get_position(original=True) for ax in figure.axes])
         alike = [places for places in found if len(places) == len(found[0])]
         return [_common(boxes) for boxes in zip(*alike, strict=True)]
 
     def _repr_mimebundle_(self, **options):
-        """What a notebook keeps: the widget, a picture for readers without a kernel, and in a study all frames."""
-        values = {name: slider.value for name, slider in self.sliders.items()}
-        bundle = {**(super()._repr_mimebundle_(**options) or {}), "image/png": self._png(values)}
-        if most := frames.most_frames():
-            bundle[frames.MIME] = frames.record(self.sliders, self.parts, self.size, most)
-        return bundle, {"image/png": {"width": round(100 * self.size[0]), "height": round(100 * self.size[1])}}
-
-    def _png(self, values) -> str:
-        figure = Figure(figsize=self.size, dpi=200, layout="constrained")
-        canvas, file = FigureCanvasAgg(figure), io.BytesIO()
-        with contextlib.suppress(Exception):  # an error is in the message above the picture already
-            self.draw(figure.subplots(*self.panels), **values)
-        canvas.print_png(file)
-        return base64.b64encode(file.getvalue()).decode()
+        """What a notebook keeps: the widget, and the figure as HTML, with its frames if no person runs the cell."""
+        bundle = super()._repr_mimebundle_(**options) or {}
+        if not _has_reader():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the chapter shows those of the values it starts with
+                recorded = frames.record(self.sliders, self.drawings)
+            (first,) = self.drawings([self.values])
+            bundle["text/html"] = frames.page_html(recorded, first, self.size)
+        return bundle
 
 
-def _lay_out(figure):
-    """Places the axes so that their labels are inside the figure and beside one another."""
-    figure.set_layout_engine("constrained")
-    figure.get_layout_engine().execute(figure)
-    figure.set_layout_engine("none")
+def _has_reader() -> bool:
+    """Returns whether a person runs the cell: programs that execute notebooks do not let them ask for input."""
+    kernel = getattr(get_ipython(), "kernel", None)
+    return bool(kernel and kernel.get_parent().get("content", {}).get("allow_stdin"))
+
+
+def _widened(limits: list[tuple[Bbox, tuple]], axes: list[Axes]) -> list[tuple[Bbox, tuple]]:
+    """Returns the limits of axes that also show what these axes show, with their scales."""
+    shown = [(Bbox.from_extents(*np.transpose([ax.get_xlim(), ax.get_ylim()]).ravel()), _scales(ax)) for ax in axes]
+    if len(limits) != len(shown):
+        return limits or shown
+    return [
+        (_both(old, new), kind) if kind == now else (old, kind)
+        for (old, kind), (new, now) in zip(limits, shown, strict=True)
+    ]
+
+
+def _both(old: Bbox, new: Bbox) -> Bbox:
+    """Returns a box around two boxes; an axis keeps its direction."""
+    pairs = [(old.intervalx, new.intervalx), (old.intervaly, new.intervaly)]
+    (x0, x1), (y0, y1) = (
+        (min(a[0], b[0]), max(a[1], b[1])) if a[0] <= a[1] else (max(a[0], b[0]), min(a[1], b[1])) for a, b in pairs
+    )
+    return Bbox.from_extents(x0, y0, x1, y1)
+
+
+def _scales(ax: Axes) -> tuple[str, str]:
+    return ax.get_xscale(), ax.get_yscale()
 
 
 def _common(boxes) -> Bbox:

@@ -1,29 +1,25 @@
-// Figures with controls in the static book: a slider picks a frame, and the frame's parts become the picture.
-// One file, no dependency, inlined as a module: a browser imports no module from file://. The frames of a figure lie in a
-// script of their own that calls showFrames(name, {parts, frames}); it is asked for when the figure comes near the screen.
+// A figure with controls on a page without a kernel: a control picks a frame, and the frame's parts become the picture.
+// Every figure carries this script; the figure it runs for is the one around it that has no controls yet.
 
-const NEAR = "800px"; // below the screen: the frames are there before the reader is
-
-const loaded = new Map(); // name -> {parts, frames}
-const waiting = new Map(); // name -> the figures that asked for it
-
-/** What the scripts with frames call. */
-function showFrames(name, recorded) {
-  loaded.set(name, recorded);
-  (waiting.get(name) ?? []).forEach((show) => show());
-  waiting.delete(name);
-}
-
-function load(name, address, show) {
-  if (loaded.has(name)) return show();
-  const others = waiting.get(name);
-  waiting.set(name, [...(others ?? []), show]);
-  if (others) return undefined;
-  const script = document.createElement("script");
-  script.src = address;
-  script.addEventListener("error", () => script.remove()); // a copied page without its folder keeps its first picture
-  return document.head.append(script);
-}
+const STYLE = `
+.live-figure { margin: 0.5rem 0; }
+.live-figure svg { display: block; max-width: 100%; height: auto; overflow: visible; }
+.live-controls { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 12rem), 1fr));
+  gap: 0.2rem 1.5rem; max-width: 44rem; margin-bottom: 0.6rem; }
+.live-controls .control { display: grid; grid-template-columns: 1fr auto; align-items: baseline; font-size: 0.92rem; }
+.live-controls label { margin: 0; }
+.live-controls output { font-variant-numeric: tabular-nums; font-weight: 600; }
+.live-controls .dial { grid-column: 1 / -1; display: flex; align-items: center; gap: 0.4rem; }
+.live-controls input { flex: 1; min-width: 0; height: 2rem; margin: 0; cursor: pointer; }
+.live-controls :is(button, select) { min-width: 2rem; height: 2rem; padding: 0 0.5rem; color: inherit; cursor: pointer;
+  background: transparent; font: inherit; border: 1px solid #8887; border-radius: 0.4rem; line-height: 1; }
+.live-controls option { color: black; background: white; }
+.live-controls :is(button, select, input):focus-visible { outline: 3px solid #0a7d91; outline-offset: 2px; }
+.live-figure .message:empty { display: none; }
+@media (pointer: coarse), (max-width: 576px) {
+  .live-controls :is(button, select) { min-width: 44px; height: 44px; }
+  .live-controls input { height: 44px; }
+}`;
 
 function element(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
@@ -32,23 +28,22 @@ function element(tag, attributes = {}, ...children) {
   return node;
 }
 
-let lastId = 0;
+/** A list of values to choose from: {node, place()}. */
+function choice(id, { label, texts, start }, moved) {
+  const options = texts.map((text, place) => element("option", { value: place }, text));
+  const select = element("select", { id }, ...options);
+  select.value = start;
+  select.addEventListener("change", moved);
+  return { node: element("div", { class: "control" }, element("label", { for: id }, label), select), place: () => Number(select.value) };
+}
 
-/** A control for one parameter: {node, place()}; `moved` is called when its place changes. */
-function control({ label, kind, texts, start }, moved) {
-  const id = `live-figure-${(lastId += 1)}`;
-  const name = element("label", { for: id }, label);
-  if (kind === "choice") {
-    const select = element("select", { id }, ...texts.map((text, place) => element("option", { value: place }, text)));
-    select.value = start;
-    select.addEventListener("change", moved);
-    return { node: element("div", { class: "control" }, name, select), place: () => Number(select.value), texts };
-  }
-  const value = element("output", { for: id });
+/** A slider over the stops, with a button for one step in either direction: {node, place()}. */
+function slider(id, { label, texts, start }, moved) {
+  const output = element("output", { for: id });
   const input = element("input", { id, type: "range", min: 0, max: texts.length - 1, step: 1, value: start });
   const show = () => {
-    value.textContent = texts[input.valueAsNumber];
-    input.setAttribute("aria-valuetext", `${label} ${value.textContent}`);
+    output.textContent = texts[input.valueAsNumber];
+    input.setAttribute("aria-valuetext", `${label} ${output.textContent}`);
   };
   const move = () => {
     show();
@@ -64,44 +59,40 @@ function control({ label, kind, texts, start }, moved) {
     });
     return button;
   };
-  const row = element("div", { class: "dial" }, step("−", -1, "previous"), input, step("+", 1, "next"));
-  return { node: element("div", { class: "control" }, name, value, row), place: () => input.valueAsNumber, texts };
+  const dial = element("div", { class: "dial" }, step("−", -1, "previous"), input, step("+", 1, "next"));
+  const name = element("label", { for: id }, label);
+  return { node: element("div", { class: "control" }, name, output, dial), place: () => input.valueAsNumber };
 }
 
 /** Gives a figure its controls; the picture that is there stays until one of them moves. */
 function enliven(figure) {
-  const { frames: name, source, controls } = figure.dataset;
-  const described = JSON.parse(controls);
+  const { controls, parts, frames } = JSON.parse(figure.querySelector("script").textContent);
   const svg = figure.querySelector("svg");
+  const [ghost, picture] = svg.querySelectorAll(":scope > g");
   const title = svg.getAttribute("aria-label");
   const message = element("p", { class: "message", role: "status" });
+  const place = () => made.reduce((sum, one, i) => sum * controls[i].texts.length + one.place(), 0);
 
   function show() {
-    const recorded = loaded.get(name);
-    if (!recorded) return;
-    const place = parts.reduce((sum, part) => sum * part.texts.length + part.place(), 0);
-    const frame = recorded.frames[place];
+    const frame = frames[place()];
     message.textContent = typeof frame === "string" ? frame : "";
-    if (typeof frame === "string") return;
-    svg.innerHTML = frame.map((part) => recorded.parts[part]).join("");
-    const values = parts.map((part, i) => `${described[i].label} ${part.texts[part.place()]}`).join(", ");
-    svg.setAttribute("aria-label", `${title} Drawn for ${values}.`);
-    figure.dataset.shown = place;
+    if (typeof frame === "string" || place() === shown) return;
+    const left = (typeof frames[shown] === "string" ? [] : frames[shown]).filter((part) => !frame.includes(part));
+    ghost.innerHTML = left.map((part) => parts[part]).filter((part) => part.startsWith('<g class="data"')).join("");
+    picture.innerHTML = frame.map((part) => parts[part]).join("");
+    const values = made.map((one, i) => `${controls[i].label} ${controls[i].texts[one.place()]}`).join(", ");
+    svg.setAttribute("aria-label", `${title}. Drawn for ${values}.`);
+    figure.dataset.shown = shown = place();
   }
 
-  const moved = () => load(name, source, show);
-  const parts = described.map((one) => control(one, moved));
-  figure.prepend(element("div", { class: "live-controls" }, ...parts.map((part) => part.node)), message);
-  const nearby = new IntersectionObserver(
-    (entries) => {
-      if (!entries.some((entry) => entry.isIntersecting)) return;
-      nearby.disconnect();
-      load(name, source, show);
-    },
-    { rootMargin: NEAR },
-  );
-  nearby.observe(figure);
+  const first = document.querySelectorAll(".live-controls .control").length;
+  const made = controls.map((one, i) => (one.kind === "choice" ? choice : slider)(`live-${first + i}`, one, show));
+  let shown = place();
+  figure.dataset.shown = shown;
+  figure.prepend(element("div", { class: "live-controls" }, ...made.map((one) => one.node)), message);
 }
 
-globalThis.showFrames = showFrames;
-document.querySelectorAll(".live-figure[data-frames]").forEach(enliven);
+if (!document.getElementById("live-figure-style")) {
+  document.head.append(element("style", { id: "live-figure-style" }, STYLE));
+}
+document.querySelectorAll(".live-figure:not([data-shown])").forEach(enliven);

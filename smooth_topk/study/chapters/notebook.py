@@ -5,6 +5,7 @@ from importlib import metadata
 import pandas as pd
 import torch
 
+from smooth_topk.study.chapters import frames
 from smooth_topk.study.experiments.profiles import check_profile
 from smooth_topk.study.figures.style import use_style
 from smooth_topk.study.records.machine import describe_machine, machine_name
@@ -31,6 +32,7 @@ def start(profile: str) -> None:
     found = describe_machine()
     print(f"Profile {profile} on {machine_name()}, Python {found['python']}, torch {found['torch']}.")
     if profile == "smoke":
+        frames.most_frames = 12
         print("The numbers of a smoke run mean nothing: it only shows that every cell runs.")
 
 

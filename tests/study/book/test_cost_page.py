@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from smooth_topk.study.book import cost_page, live_figures, run_study
+from smooth_topk.study.book import cost_page, run_study
 from smooth_topk.study.experiments.expected_cost import expected_seconds
 from smooth_topk.study.experiments.selections import selected_runs
 from smooth_topk.study.grid.faults import ClusterFaults, Faults
@@ -106,13 +106,3 @@ def test_every_option_that_the_page_shows_is_one_of_the_command():
     source = Path(run_study.__file__).read_text(encoding="utf-8")
     assert {"--calibrate", "--trainings", "--dry-run", "--list"} <= shown
     assert {option for option in shown if f'"{option}"' not in source} == set()
-
-
-def test_the_page_on_the_rooms_says_what_was_measured_of_live_figures():
-    table = pd.read_csv(ROOT / "book" / "results" / "live_figures.csv")
-    page = (ROOT / "book" / "rooms.md").read_text(encoding="utf-8")
-    assert live_figures.described(table) in " ".join(page.split())
-    assert (table["median_ms"] <= live_figures.IN_TIME).all()
-    assert set(table["chapter"]) == {
-        path.stem for path in (ROOT / "notebooks").glob("*.py") if "controls.explore(" in path.read_text("utf-8")
-    }

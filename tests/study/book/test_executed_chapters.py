@@ -2,8 +2,6 @@
 
 import base64
 import io
-import json
-import re
 
 import nbformat
 import numpy as np
@@ -12,14 +10,6 @@ from nbformat import v4
 from PIL import Image
 
 from smooth_topk.study.book.executed_chapters import has_photographs, prepare_chapter
-from smooth_topk.study.chapters import frames
-
-RECORDED = {
-    "size": [4.0, 3.0],
-    "controls": [{"label": "τ", "kind": "range", "texts": ["0.1", "1"], "start": 1}],
-    "parts": ["<path d='M0 0'/>", "<path d='M1 1'/>", "<path d='M2 2'/>"],
-    "frames": [[0, 1], [0, 2]],
-}
 
 
 def png(picture: Image.Image) -> nbformat.NotebookNode:
@@ -77,19 +67,6 @@ def test_a_caption_waits_for_its_figure_while_other_cells_compute_it(chapter):
 def test_a_figure_without_a_caption_still_has_its_number(chapter):
     *_, caption = chapter(v4.new_markdown_cell("Look."), v4.new_code_cell("draw()", outputs=[png(WHITE)]))
     assert "**Figure 4.1.**" in caption.source
-
-
-def test_a_figure_that_moves_becomes_its_first_picture_and_a_file_of_frames(chapter, tmp_path):
-    output = v4.new_output("display_data", data={"text/plain": "Explorer()", frames.MIME: RECORDED})
-    _, code, _ = chapter(v4.new_markdown_cell("It's moving."), v4.new_code_cell("x", outputs=[output]))
-    html = code.outputs[0].data["text/html"]
-    assert "<path d='M0 0'/><path d='M2 2'/></svg>" in html
-    assert "aria-label='It&#x27;s moving.'" in html
-    assert 'data-source="../_static/frames/04_log_space-1.js"' in html
-    assert frames.MIME not in code.outputs[0].data
-    script = (tmp_path / "book" / "_static" / "frames" / "04_log_space-1.js").read_text(encoding="utf-8")
-    data = json.loads(re.fullmatch(r'showFrames\("04_log_space-1", (.+)\);\n', script)[1])
-    assert data == {"parts": RECORDED["parts"], "frames": RECORDED["frames"]}
 
 
 def test_photographs_are_told_from_drawings():
