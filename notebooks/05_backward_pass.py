@@ -41,13 +41,13 @@ import pandas as pd
 import torch
 
 from smooth_topk import log_symmetric_polynomials, smooth_topk_loss
-from smooth_topk.study import figures, measure, tables
-from smooth_topk.study.chapters import controls, notebook
-from smooth_topk.symmetric_polynomials import (
+from smooth_topk.polynomials import (
     backward,
     divide_and_conquer,
     without_label,
 )
+from smooth_topk.study import figures, measure, tables
+from smooth_topk.study.chapters import controls, notebook
 
 notebook.start(profile)
 

@@ -2,8 +2,8 @@
 
 from .losses import HardTopKLoss, SmoothTopKLoss, hard_topk_loss, smooth_topk_loss
 from .noisy_labels import CIFAR100_SUPERCLASSES, balanced_subset, corrupt_within_superclass, hold_out
+from .polynomials import log_symmetric_polynomials
 from .prediction import topk_accuracy, topk_error, topk_probabilities
-from .symmetric_polynomials import log_symmetric_polynomials
 
 __version__ = "0.1.0"
 

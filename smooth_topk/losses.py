@@ -12,10 +12,10 @@ from .distributed import is_distributed, loss_on_mesh
 from .pivot import pivot_loss
 from .pivot.every_label import losses_of_every_label
 from .pivot.numba_backend import fused_loss
+from .polynomials import log_symmetric_polynomials, without_label
 from .reduction import mixed, reduced, without_ignored
 from .rows import Rows, as_rows, counted_labels, mixture_of_labels
 from .settings import Settings, checked_settings
-from .symmetric_polynomials import log_symmetric_polynomials, without_label
 
 
 def smooth_topk_loss(

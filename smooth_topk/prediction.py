@@ -19,7 +19,7 @@ from .arguments import (
     widened,
 )
 from .pivot.margins import exponent_scale
-from .symmetric_polynomials.pivot import marginals
+from .polynomials.pivot import marginals
 
 Average = Literal["micro", "macro"]
 

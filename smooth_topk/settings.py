@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from .arguments import check_choice, holds_numbers, positive_number, real_number, whole_number
+from .polynomials import ALGORITHMS, check_series_order
 from .reduction import REDUCTIONS
-from .symmetric_polynomials import ALGORITHMS, check_series_order
 
 PLAIN = {int, float, str, type(None)}  # types whose values can be remembered: equal ones mean the same
 

@@ -11,7 +11,7 @@ import smooth_topk
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDS_A_GPU = {"smooth_topk.pivot.triton_kernels"}  # compiled by Triton, not by Python
-ROOMS = ("smooth_topk", "smooth_topk.pivot", "smooth_topk.symmetric_polynomials")
+ROOMS = ("smooth_topk", "smooth_topk.pivot", "smooth_topk.polynomials")
 MODULES = [
     module.name
     for room in ROOMS

@@ -10,7 +10,7 @@ from reference import reference_gradient, reference_hard_loss, reference_loss
 from smooth_topk import hard_topk_loss, smooth_topk_loss
 from smooth_topk.pivot.composition import composed_losses
 from smooth_topk.pivot.every_label import losses_of_every_label
-from smooth_topk.symmetric_polynomials import pivot
+from smooth_topk.polynomials import pivot
 
 AS_CROSS_ENTROPY = {"k": 1, "tau": 1.0, "margin": 0.0}
 TOLERANCE = {torch.float32: 2e-7, torch.float64: 1e-13}  # a few roundings, relative

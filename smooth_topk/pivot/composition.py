@@ -1,7 +1,7 @@
 """The loss of every row as a composition of differentiable torch functions: any order of derivative, any k.
 
 Slower than the backends, which give values and first derivatives only. The polynomials are those of
-symmetric_polynomials/pivot.py, in float64, because a derivative of a polynomial as large as C(n, k) carries the factor
+polynomials/pivot.py, in float64, because a derivative of a polynomial as large as C(n, k) carries the factor
 1 / C(n, k) on its way back.
 """
 
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from ..polynomials.pivot import blocks, log_scaled_sigmas, smallest_finite
 from ..reduction import row_derivatives, without_ignored
-from ..symmetric_polynomials.pivot import blocks, log_scaled_sigmas, smallest_finite
 from .margins import exponent_scale, loss_of_margin
 
 

@@ -7,7 +7,7 @@ without y. With the k largest classes as the head, the next one as the pivot and
   the tail in turn and only ever adds and multiplies positive numbers;
 * y in the head: the classes above y, those below y and the tail meet. Both sides of y come from one recursion each.
 
-Every polynomial is divided by its largest term, as in symmetric_polynomials/pivot.py. What has k numbers per sample is
+Every polynomial is divided by its largest term, as in polynomials/pivot.py. What has k numbers per sample is
 kept in logarithms. Derived in notebooks/06_pivot.
 """
 
@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..symmetric_polynomials.divide_and_conquer import log_multiply, log_sum_exp
-from ..symmetric_polynomials.pivot import (
+from ..polynomials.divide_and_conquer import log_multiply, log_sum_exp
+from ..polynomials.pivot import (
     blocks,
     fits,
     log_add_below,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..arguments import widened
-from ..symmetric_polynomials.pivot import add_head, decays, scaled
+from ..polynomials.pivot import add_head, decays, scaled
 from .margins import exponent_scale, loss_of_margin, share_of_margin
 
 FLOAT32_LIMIT = 5  # beyond, an error of 4e-7 of the largest derivative was seen; 2**5 * 6e-8 = 2e-6 is a bound

@@ -58,7 +58,7 @@ class Plan(NamedTuple):
     in_memory: bool = False  # for what the name of the cached machine code depends on, but not the machine code
 
 
-AT = "symmetric_polynomials"
+AT = "polynomials"
 LEARNED_TAU = "test_losses.py::test_a_temperature_that_requires_a_gradient_is_learned"
 WITH_NUMBA = "test_losses.py::test_the_paths_are_three_different_ones"  # the tests of Numba are skipped without it
 SEVERAL_AT_ONCE = "test_transforms.py::test_several_derivatives_at_once"
@@ -82,10 +82,10 @@ PLANS = [  # the first that fits
     Plan("smooth_topk/pivot/torch_large_k.py", "pivot/test_large_k.py"),
     Plan("smooth_topk/pivot/torch_backend.py", "pivot/test_row_losses.py"),
     Plan("smooth_topk/pivot/*.py", f"{SEVERAL_AT_ONCE} pivot/test_row_losses.py test_losses.py test_transforms.py"),
-    Plan("smooth_topk/symmetric_polynomials/__init__.py", "symmetric_polynomials"),
-    Plan("smooth_topk/symmetric_polynomials/pivot.py", f"{AT}/test_pivot.py {AT}/test_algorithms.py {LEARNED_TAU}"),
+    Plan("smooth_topk/polynomials/__init__.py", "polynomials"),
+    Plan("smooth_topk/polynomials/pivot.py", f"{AT}/test_pivot.py {AT}/test_algorithms.py {LEARNED_TAU}"),
     *(
-        Plan(f"smooth_topk/symmetric_polynomials/{name}.py", f"{AT}/test_{name}.py {AT}/test_algorithms.py")
+        Plan(f"smooth_topk/polynomials/{name}.py", f"{AT}/test_{name}.py {AT}/test_algorithms.py")
         for name in ("backward", "divide_and_conquer", "enumeration", "summation")
     ),
     Plan("smooth_topk/distributed.py", "test_distributed.py"),
@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     files = [
         path.relative_to(PROJECT).as_posix()
-        for folder in ("", "pivot", "symmetric_polynomials")
+        for folder in ("", "pivot", "polynomials")
         for path in sorted((PROJECT / "smooth_topk" / folder).glob("*.py"))
     ]
     rows = read_table(options.output)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from smooth_topk.symmetric_polynomials import enumeration
+from smooth_topk.polynomials import enumeration
 
 
 def test_small_polynomials_are_what_one_computes_by_hand():

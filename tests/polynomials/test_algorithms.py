@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from reference import reference_log_sigma, reference_marginals
 
 from smooth_topk import log_symmetric_polynomials
-from smooth_topk.symmetric_polynomials import ALGORITHMS, without_label
+from smooth_topk.polynomials import ALGORITHMS, without_label
 
 FLOAT64_ROUNDING = 1e-12  # a few thousand roundings of 1e-16
 FLOAT32_ROUNDING = 1e-5  # the logarithms reach 60 here, where one rounding is 4e-6

@@ -4,7 +4,7 @@ import pytest
 import torch
 from reference import reference_log_sigma, reference_marginals
 
-from smooth_topk.symmetric_polynomials import divide_and_conquer
+from smooth_topk.polynomials import divide_and_conquer
 
 FLOAT32_LOGARITHMS = 1e-6  # relative: ten levels of the tree, one rounding of 6e-8 each
 FLOAT64_ROUNDING = 1e-11  # a rounding of the logarithm, which reaches 1e5 at the lowest temperature

@@ -9,7 +9,7 @@ from reference import reference_gradient, reference_log_sigma, reference_loss, r
 
 from smooth_topk import log_symmetric_polynomials, smooth_topk_loss, topk_probabilities
 from smooth_topk.pivot.composition import composed_losses
-from smooth_topk.symmetric_polynomials import pivot
+from smooth_topk.polynomials import pivot
 
 SINGLE_PRECISION = 1e-6  # a few roundings of float32
 LOSS, GRADIENT = 1e-12, 1e-11  # what the package promises in float64

@@ -5,7 +5,7 @@ import torch
 from reference import brute_force_sigma, reference_marginals
 
 from smooth_topk import log_symmetric_polynomials
-from smooth_topk.symmetric_polynomials import backward, divide_and_conquer
+from smooth_topk.polynomials import backward, divide_and_conquer
 
 FLOAT32_RECURSION = 1e-4  # elements of one order of magnitude: each of the k steps loses less than a digit
 FLOAT64_ROUNDING = 1e-12

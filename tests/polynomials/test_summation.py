@@ -4,7 +4,7 @@ import pytest
 import torch
 from reference import reference_log_sigma
 
-from smooth_topk.symmetric_polynomials import summation
+from smooth_topk.polynomials import summation
 
 FLOAT32_ROUNDING = 2e-6  # relative to values of order ten
 
