@@ -326,7 +326,10 @@ configs = {
 # %% tags=["hide-input"]
 folder = paths.runs_folder(profile) / "01_topk_error_and_hard_loss"
 runs = run_grid(
-    list(configs.values()), results_folder=folder, runs_folder=folder, progress=False
+    list(configs.values()),
+    records_folder=folder / "records",
+    checkpoints_folder=folder / "checkpoints",
+    progress=False,
 )
 run_names = dict(zip(runs["run_id"], configs, strict=True))
 

@@ -246,7 +246,7 @@ assert tree(sample / k / 1e-36, k).isfinite().all()
 # the same algorithm as one compiled kernel.
 
 # %% tags=["hide-input"]
-path = paths.recorded_folder() / "stability.csv"
+path = paths.published_folder() / "stability.csv"
 empty = pd.DataFrame(columns=["algorithm", "dtype", "tau", "stable"])
 stability = pd.read_csv(path) if path.is_file() else empty
 tables.show(tables.stability_table(stability))

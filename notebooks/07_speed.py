@@ -59,7 +59,7 @@ notebook.start(profile)
 
 # %% tags=["hide-input"]
 def recorded(section):
-    path = paths.recorded_folder() / f"speed_{section}.csv"
+    path = paths.published_folder() / f"speed_{section}.csv"
     if not path.exists():
         print(f"{path.name}: not recorded")
         return pd.DataFrame(columns=["algorithm", "direction", "n", "seconds"])
@@ -331,7 +331,7 @@ if len(steps):
 # It is also in the README.
 
 # %% tags=["hide-input"]
-display(Markdown(tables.speed_in_short(paths.recorded_folder())))
+display(Markdown(tables.speed_in_short(paths.published_folder())))
 
 # %% [markdown]
 # ## What we saw

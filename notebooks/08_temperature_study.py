@@ -42,7 +42,6 @@ from smooth_topk.study.records.training_gradients import read_training_gradients
 from smooth_topk.study.tables.findings import annealed, by_temperature
 
 notebook.start(profile)
-results = paths.results_folder(profile)
 
 # %% [markdown]
 # ## What was found: seven temperatures on images and on features
@@ -55,9 +54,7 @@ results = paths.results_folder(profile)
 # %% tags=["hide-input"]
 images_grid = registry.figure_2_temperature("laptop")
 features_grid = registry.figure_2_temperature("quick")
-images, features = (
-    evidence.recorded_runs(grid) for grid in (images_grid, features_grid)
-)
+images, features = (evidence.published(grid) for grid in (images_grid, features_grid))
 print("images:", evidence.origin(images, images_grid))
 print("features:", evidence.origin(features, features_grid))
 
@@ -136,7 +133,7 @@ tables.show(tables.settings_table(both).xs("L_{5,1}", level="loss"))
 
 # %% tags=["hide-input"]
 causes_grid = registry.small_temperatures_on_images()
-causes = evidence.recorded_runs(causes_grid)
+causes = evidence.published(causes_grid)
 print(evidence.origin(causes, causes_grid))
 before = images[images["loss"].eq("hard") | images["tau"].le(0.01)]
 small = pd.concat([before, causes])
@@ -182,7 +179,7 @@ if len(causes) == len(causes_grid):
 # images. 6 % of the derivatives are not zero at $\tau = 0.0001$, 51 % at $0.001$, and all of them from $0.01$ on.
 
 # %% tags=["hide-input"]
-recorded_shares = read_sparsity(paths.recorded_folder())
+recorded_shares = read_sparsity(paths.published_folder())
 ax = figures.gradient_sparsity(recorded_shares)
 title = ax.set_title("DenseNet 40-12, initial weights, CIFAR-100 images")
 shown = recorded_shares.set_index("tau")["share"]
@@ -205,7 +202,7 @@ pictures = (
 initial = replace(pictures, model="densenet40_12", k=k, seed=0, batch_size=64)
 taus = [0.0, *(10.0**power for power in range(-4, 3))]
 shares = sparsity.measure_sparsity(
-    initial, taus, images=sparsity_images, results_folder=results
+    initial, taus, images=sparsity_images, folder=paths.runs_folder(profile)
 )
 counted = shares.assign(share=shares["share"].mul(100).map("{:.0f}".format))
 counted = counted.rename(columns={"tau": "τ", "share": "not zero (%)"})
@@ -255,7 +252,7 @@ controls.explore(
 # derivatives are not zero and they do not shrink, yet the true class does not come to the first rank.
 
 # %% tags=["hide-input"]
-watched = read_training_gradients(paths.recorded_folder())
+watched = read_training_gradients(paths.published_folder())
 axes = figures.training_gradients(watched)
 
 # %% [markdown]
@@ -291,8 +288,8 @@ if len(watched):
 
 # %% tags=["hide-input"]
 falling = {
-    "images": evidence.recorded_runs(registry.temperature_annealing("laptop")),
-    "features": evidence.recorded_runs(registry.temperature_annealing("quick")),
+    "images": evidence.published(registry.temperature_annealing("laptop")),
+    "features": evidence.published(registry.temperature_annealing("quick")),
 }
 for ax, (name, part) in zip(
     figures.new_panels(ncols=2, figsize=(9.6, 3.8)), falling.items(), strict=True
@@ -331,8 +328,8 @@ if len(falling["features"]) == 6:
 # no settings for its fine-tuning, so these are ours.
 
 # %% tags=["hide-input"]
-trained = evidence.recorded_runs(registry.annealing_of_a_trained_network("quick"))
-on_pictures = evidence.recorded_runs(registry.annealing_of_a_trained_network("laptop"))
+trained = evidence.published(registry.annealing_of_a_trained_network("quick"))
+on_pictures = evidence.published(registry.annealing_of_a_trained_network("laptop"))
 show_by_scale({"features": trained, "images": on_pictures})
 
 # %% [markdown]
@@ -360,7 +357,7 @@ if len(trained) == 10:
 
 # %% tags=["hide-input"]
 paper_grid = registry.figure_2_temperature("paper")
-exact = evidence.recorded_runs(paper_grid)
+exact = evidence.published(paper_grid)
 print(evidence.origin(exact, paper_grid))
 if len(exact):
     table = tables.temperature_table(exact, evidence.epochs_of(exact))
@@ -383,7 +380,7 @@ runs = trainings.run_missing(grid, profile)
 # features of the first figure.
 
 # %% tags=["hide-input"]
-curves = evidence.epochs_of(runs, results)
+curves = evidence.your_epochs(runs, profile)
 ax = figures.training_curves_by_tau(curves, runs)
 title = ax.set_title(f"profile {profile}")
 

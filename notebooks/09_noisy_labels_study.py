@@ -38,12 +38,11 @@ from smooth_topk.study import figures, tables
 from smooth_topk.study.chapters import controls, notebook, trainings
 from smooth_topk.study.data.datasets import load_data
 from smooth_topk.study.experiments import paper_runs, registry
-from smooth_topk.study.records import evidence, paths
+from smooth_topk.study.records import evidence
 from smooth_topk.study.tables import findings
 from smooth_topk.study.tables.differences import paper_gain
 
 notebook.start(profile)
-results = paths.results_folder(profile)
 
 # %% [markdown]
 # With probability $p$ a training label is redrawn from the five classes of its group. A network that answers with
@@ -66,7 +65,7 @@ results = paths.results_folder(profile)
 # %% tags=["hide-input"]
 tuned_grid = registry.table_1_noise("quick", seeds=findings.RECORDED_SEEDS)
 pair_grid = registry.noise_with_the_papers_pair()
-tuned, pair = (evidence.recorded_runs(grid) for grid in (tuned_grid, pair_grid))
+tuned, pair = (evidence.published(grid) for grid in (tuned_grid, pair_grid))
 print("each loss tuned:", evidence.origin(tuned, tuned_grid))
 print("the paper's rate and decay:", evidence.origin(pair, pair_grid))
 
@@ -142,7 +141,7 @@ if len(tuned) == len(pair) == 110:
 # in percent.
 
 # %%
-search = evidence.recorded_runs(registry.feature_search())
+search = evidence.published(registry.feature_search())
 tables.show(tables.search_table(search))
 
 # %% tags=["hide-input"]
@@ -285,7 +284,7 @@ for runs in (tuned, pair):
 # still chosen on clean validation labels.
 
 # %% tags=["hide-input"]
-noisy = evidence.recorded_runs(registry.noisy_validation())
+noisy = evidence.published(registry.noisy_validation())
 for group, name in tables.GROUPING_NAMES.items():
     table = tables.gain_table(tables.of_grouping(noisy, group)).loc[[0.4, 0.8]]
     display(tables.show(table, f"Noise within {name}"))
@@ -330,7 +329,7 @@ tables.show(tables.drop_table(pair))
 # %% tags=["hide-input"]
 # Which grouping is nearer to the paper is as the text above says, at both scales.
 images_grid = registry.table_1_noise("laptop")
-images = evidence.recorded_runs(images_grid)
+images = evidence.published(images_grid)
 for runs in (tuned, pair):
     if len(runs) == 110:
         assert set(findings.nearer_grouping(runs, "log-odds")) == {"index_blocks"}
@@ -401,7 +400,7 @@ tables.show(tables.drop_table(images))
 
 # %%
 images_search = registry.noise_search("laptop")
-tried = evidence.recorded_runs(images_search)
+tried = evidence.published(images_search)
 headings = {"validation_top5": "validation top-5 (%), p = 0.8"}
 tables.show(tables.loss_table(tried, headings))
 
@@ -432,7 +431,7 @@ assert best["weight_decay"] == plain_trials["weight_decay"].max() == 5e-4
 
 # %% tags=["hide-input"]
 short = registry.noise_without_memorising()
-brief = evidence.recorded_runs(short)
+brief = evidence.published(short)
 for group, name in tables.GROUPING_NAMES.items():
     part = brief[brief["noise_grouping"] == group]
     table = tables.gain_table(part).loc[[0.8]]
@@ -453,7 +452,7 @@ assert round(short_gains["index_blocks"], 1) == -4.5
 
 # %% tags=["hide-input"]
 exact_grid = registry.table_1_noise("paper")
-exact = evidence.recorded_runs(exact_grid)
+exact = evidence.published(exact_grid)
 print(evidence.origin(exact, exact_grid))
 if len(exact):
     display(tables.show(tables.noise_table(exact)))

@@ -44,7 +44,7 @@ notebook.start(profile)
 
 # %% tags=["hide-input"]
 features_grid = registry.table_2_small_data("quick", seeds=findings.RECORDED_SEEDS)
-features = evidence.recorded_runs(features_grid)
+features = evidence.published(features_grid)
 print(evidence.origin(features, features_grid))
 
 # %% [markdown]
@@ -126,7 +126,7 @@ tables.show(settings.droplevel("experiment"))
 
 # %% tags=["hide-input"]
 images_grid = registry.table_2_small_data("laptop")
-images = evidence.recorded_runs(images_grid)
+images = evidence.published(images_grid)
 print(evidence.origin(images, images_grid))
 ax = figures.small_data_figure(images, paper=False)
 title = ax.set_title("CIFAR-100 images, 12 epochs")
@@ -171,7 +171,7 @@ fitted_grid = (
     *registry.small_data_on_images(),
     *registry.larger_decays_on_images(),
 )
-fitted_runs = evidence.recorded_runs(fitted_grid)
+fitted_runs = evidence.published(fitted_grid)
 print(evidence.origin(fitted_runs, fitted_grid))
 last = evidence.epochs_of(fitted_runs).groupby("run_id")["train_top5"].last()
 fitted_runs = fitted_runs.assign(train_top5=fitted_runs["run_id"].map(last))
@@ -192,7 +192,7 @@ for size, part in fitted_runs.groupby("train_images"):
 # the best decay of each loss on validation images; differences are in points of test top-5, with 95 % intervals.
 
 # %% tags=["hide-input"]
-searched = evidence.recorded_runs(registry.small_data_on_images())
+searched = evidence.published(registry.small_data_on_images())
 best = tables.with_best_decay(fitted_runs)
 for words, some in (("decays of the search", searched), ("best decays", best)):
     leads = tables.gain_table(some, by="train_images")
@@ -234,7 +234,7 @@ if len(fitted_runs) == len({run.run_id for run in fitted_grid}):
 
 # %% tags=["hide-input"]
 imagenet = registry.table_2_small_data("paper")
-exact = evidence.recorded_runs(imagenet)
+exact = evidence.published(imagenet)
 print(evidence.origin(exact, imagenet))
 if len(exact):
     display(tables.show(tables.small_data_table(exact, data="ImageNet")))

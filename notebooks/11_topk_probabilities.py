@@ -279,7 +279,7 @@ assert all((answer(found[s][0]) == "ac") == (s >= 5) for s in found if s >= 1.5)
 # answer differs from the answer by averaged softmax.
 
 # %% tags=["hide-input"]
-measured = pd.read_csv(paths.recorded_folder() / "imagenet_ten_crops.csv")
+measured = pd.read_csv(paths.published_folder() / "imagenet_ten_crops.csv")
 percent = measured.select_dtypes(float).mul(100).assign(method=measured["method"])
 cells = {}
 for metric, row in zip(measured["metric"], percent.itertuples(), strict=True):

@@ -34,7 +34,7 @@ from smooth_topk.study import figures, tables
 from smooth_topk.study.chapters import notebook, trainings
 from smooth_topk.study.experiments import registry
 from smooth_topk.study.measure import linear_svm
-from smooth_topk.study.records import evidence, paths
+from smooth_topk.study.records import evidence
 from smooth_topk.study.tables import findings
 
 notebook.start(profile)
@@ -53,7 +53,7 @@ TABLES = {1: registry.table_7_margin_top1, 5: registry.table_8_margin_top5}
 grids = {
     k: table("quick", seeds=findings.RECORDED_SEEDS) for k, table in TABLES.items()
 }
-features = {k: evidence.recorded_runs(grid) for k, grid in grids.items()}
+features = {k: evidence.published(grid) for k, grid in grids.items()}
 best = {
     k: tables.with_best_validation(runs, evidence.epochs_of(runs), f"top{k}")
     for k, runs in features.items()
@@ -131,7 +131,7 @@ for number, worth in ((7, 0.12), (8, 0.33)):
 # the difference would be zero.
 
 # %% tags=["hide-input"]
-pairs = evidence.recorded_runs(registry.margin_against_decay(findings.RECORDED_SEEDS))
+pairs = evidence.published(registry.margin_against_decay(findings.RECORDED_SEEDS))
 rows = {}
 for k, part in pairs.groupby("k"):
     scored = tables.with_best_validation(part, evidence.epochs_of(part), f"top{k}")
@@ -321,7 +321,7 @@ assert value(solve(1e-3, margin).weights, 0.0, margin) < margin
 
 # %%
 laptop = {k: table("laptop") for k, table in TABLES.items()}
-images = {k: evidence.recorded_runs(grid) for k, grid in laptop.items()}
+images = {k: evidence.published(grid) for k, grid in laptop.items()}
 print(evidence.origin(images[1], laptop[1]))
 tables.show(tables.margin_table(images[1], evidence.epochs_of(images[1]), k=1))
 
@@ -348,7 +348,7 @@ for k, ends in ((1, (-6.3, 6.7)), (5, (-18.1, 14.9))):
 
 # %%
 imagenet = [run for table in TABLES.values() for run in table("paper")]
-print(evidence.origin(evidence.recorded_runs(imagenet), imagenet))
+print(evidence.origin(evidence.published(imagenet), imagenet))
 
 # %% [markdown]
 # ## Run it here
@@ -361,7 +361,7 @@ here = {
     k: trainings.adjusted(table(profile), epochs=epochs) for k, table in TABLES.items()
 }
 runs = trainings.run_missing([*here[1], *here[5]], profile)
-curves = evidence.epochs_of(runs, paths.results_folder(profile))
+curves = evidence.your_epochs(runs, profile)
 tables.show(tables.margin_table(runs, curves, k=1))
 
 # %%

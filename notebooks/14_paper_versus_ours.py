@@ -111,7 +111,7 @@ tables.show(tables.further_table())
 # under noise at $p = 0.8$ most are. Chapter 15 shows all settings, explains the losses and gives advice.
 
 # %% tags=["hide-input"]
-family = evidence.recorded_runs(registry.family_comparison())
+family = evidence.published(registry.family_comparison())
 differences = tables.family_differences(family)
 four = [
     "2,200 images",
@@ -163,7 +163,7 @@ rows, recorded = {}, {}
 for name in experiments:
     for setting in ("quick", "laptop", "paper"):
         grid = grid_of(name, setting)
-        recorded[name, setting] = runs = evidence.recorded_runs(grid)
+        recorded[name, setting] = runs = evidence.published(grid)
         scale = names.SCALES[setting].split(":")[0]
         rows[name, scale] = {"our runs": evidence.origin(runs, grid)}
 for name, (columns, only) in measured.items():
@@ -195,7 +195,7 @@ for runs in (runs for runs in recorded.values() if len(runs)):
 
 # %% tags=["hide-input"]
 noise = {setting: recorded[NOISE, setting] for setting in ("quick", "laptop", "paper")}
-pair = evidence.recorded_runs(registry.noise_with_the_papers_pair())
+pair = evidence.published(registry.noise_with_the_papers_pair())
 axes = figures.noise_summary(noise["quick"], pair)
 
 # %% [markdown]
@@ -320,7 +320,7 @@ title = ax.set_title("Figure 2(a), CIFAR-100 images")
 # From $\tau = 0.01$ on none is zero; at 0.001 about half are.
 
 # %% tags=["hide-input"]
-ax = figures.gradient_sparsity(read_sparsity(paths.recorded_folder()))
+ax = figures.gradient_sparsity(read_sparsity(paths.published_folder()))
 title = ax.set_title("Figure 2(b), DenseNet 40-12")
 
 # %% [markdown]

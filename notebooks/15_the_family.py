@@ -59,7 +59,7 @@ others = 2 * torch.randn(20, generator=torch.Generator().manual_seed(15))
 def recorded(name):
     """The runs of an experiment, and what is recorded of them."""
     grid = registry.EXPERIMENTS[name].runs("quick")
-    runs = evidence.recorded_runs(grid)
+    runs = evidence.published(grid)
     print(evidence.origin(runs, grid))
     return grid, runs
 
@@ -176,7 +176,7 @@ assert pull.loc[0.5, "topk_transition"] > 1 > pull.loc[0.5, "cross_entropy"]
 # the $k$-th and the next class *tie*. If a tie costs nothing, the loss does not tell the two classes apart.
 
 # %% tags=["hide-input"]
-calibration = read_calibration(paths.recorded_folder())
+calibration = read_calibration(paths.published_folder())
 print(f"{len(calibration):,} rows of calibration.csv: ", end="")
 print(evidence.where_and_when(calibration) if len(calibration) else "not run")
 

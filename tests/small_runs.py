@@ -52,8 +52,8 @@ def write_small_data(folder) -> str:
 def fit_small(folder, data, config=None, **options) -> dict:
     return fit(
         config or small_config(),
-        results_folder=folder / "results",
-        runs_folder=folder / "runs",
+        records_folder=folder / "results",
+        checkpoints_folder=folder / "runs",
         data_folder=data,
         progress=False,
         **options,
@@ -61,7 +61,7 @@ def fit_small(folder, data, config=None, **options) -> dict:
 
 
 def results(folder):
-    """Everything in runs.csv and epochs.csv that equal runs must share to the last bit, in the order of the run ids."""
+    """Everything in the records that equal runs must share to the last bit, in the order of the run ids."""
     runs, epochs = read_runs(folder / "results"), read_epochs(folder / "results")
     runs = runs.drop(columns=[*TIMES, "commit"]).sort_values("run_id", ignore_index=True)
     epochs = epochs.drop(columns=TIMES, errors="ignore").sort_values(["run_id", "epoch"], ignore_index=True)

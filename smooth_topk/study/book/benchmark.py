@@ -43,7 +43,7 @@ from smooth_topk.study.records.endings import as_sentence, exit_code, why
 from smooth_topk.study.records.files import make_writable_folder, write_whole
 from smooth_topk.study.records.imagenet_scores import read_scores
 from smooth_topk.study.records.machine import describe_machine
-from smooth_topk.study.records.paths import path_option, recorded_folder, runs_folder
+from smooth_topk.study.records.paths import path_option, published_folder, runs_folder
 
 QUICK = measure.Settings(
     sizes=(100, 1000, 10_000), paper_sizes=(100, 1000), peer_sizes=(1000,), large=10_000,
@@ -118,7 +118,7 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def default_folder(quick: bool) -> Path:
-    return runs_folder("quick") / "benchmark" if quick else recorded_folder()
+    return runs_folder("quick") / "benchmark" if quick else published_folder()
 
 
 def say_what_is_missing(device: str, quick: bool) -> None:
@@ -173,7 +173,7 @@ def summarise(folder: Path, common: dict) -> None:
         print(f"\n== exponents: time per sample grows as n^exponent, as k^exponent\n{exponents.to_string(index=False)}")
         save(exponents.assign(**common), folder / "speed_exponents.csv")
     draw_readme_pictures(folder, folder)
-    if folder == recorded_folder():
+    if folder == published_folder():
         write_readme_speed()
 
 

@@ -20,8 +20,8 @@ from smooth_topk.study.measure.step_times import (
     read_step_times,
     save_step_times,
 )
-from smooth_topk.study.records.paths import data_folder_or_default, results_folder, runs_folder
-from smooth_topk.study.records.runs import read_runs
+from smooth_topk.study.records.paths import data_folder_or_default, records_folder, runs_folder
+from smooth_topk.study.records.runs import recorded_ids
 from smooth_topk.study.training.checkpoints import KEPT
 
 
@@ -92,7 +92,7 @@ def cost_by_experiment(
         one device and on so many), memory (bytes of the largest run), disk (bytes of the checkpoints of as many
         unfinished runs), data.
     """
-    known = set(read_runs(results_folder(profile))["run_id"])
+    known = recorded_ids(records_folder(profile))
     rows = {name: _row(runs, known, devices, device, speed) for name, runs in experiments.items() if runs}
     if rows:
         everything = [run for runs in experiments.values() for run in runs]

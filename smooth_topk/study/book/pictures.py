@@ -138,7 +138,7 @@ def _noise_runs(results: Path | None = None) -> dict[str, pd.DataFrame]:
         "each loss tuned": registry.table_1_noise("quick", seeds=RECORDED_SEEDS),
         "the paper's rate and decay": registry.noise_with_the_papers_pair(RECORDED_SEEDS),
     }
-    return {name: evidence.recorded_runs(grid, results) for name, grid in grids.items()}
+    return {name: evidence.published(grid, results) for name, grid in grids.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

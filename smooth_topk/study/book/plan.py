@@ -20,7 +20,7 @@ from smooth_topk.study.experiments import profiles
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.experiments.selections import runs_of_chapters
 from smooth_topk.study.records.files import write_whole
-from smooth_topk.study.records.paths import data_folder_or_default, project_root, recorded_folder, runs_folder
+from smooth_topk.study.records.paths import data_folder_or_default, project_root, published_folder, runs_folder
 
 PREPARE = "python scripts/prepare_data.py {name}"  # what puts a data set into the data folder
 PACKAGE_FILES = {".py", ".js", ".mplstyle"}
@@ -302,7 +302,7 @@ def package_files() -> list[Path]:
 
 
 def result_files() -> list[Path]:
-    return [path for path in sorted(recorded_folder().rglob("*")) if path.suffix in RESULT_FILES]
+    return [path for path in sorted(published_folder().rglob("*")) if path.suffix in RESULT_FILES]
 
 
 def digest_of(files: Iterable[Path]) -> str:

@@ -17,7 +17,7 @@ from smooth_topk.study.book.plain_text import plain
 from smooth_topk.study.experiments import registry
 from smooth_topk.study.experiments.names import network_name
 from smooth_topk.study.records import evidence
-from smooth_topk.study.records.runs import read_runs
+from smooth_topk.study.records.published import published_runs
 from smooth_topk.study.tables.cells import NOT_IN_PAPER
 from smooth_topk.study.tables.differences import signed
 from smooth_topk.study.tables.expected_cost import expected_cost_table
@@ -100,7 +100,7 @@ class Section(NamedTuple):
 
 
 def _sections(folder: Path) -> list[Section]:
-    empty, epochs = evidence.recorded_runs([], folder), evidence.epochs_of(read_runs(folder), folder)
+    empty, epochs = evidence.published([], folder), evidence.epochs_of(published_runs(folder), folder)
 
     def training(title: str, experiment: Callable, table: Callable) -> Section:
         groups = {SCALES[profile]: _recorded(experiment, profile, folder) for profile in SCALES}
@@ -110,7 +110,7 @@ def _sections(folder: Path) -> list[Section]:
         title = f"Tables 1 and 9: noisy labels, top-{metric[-1]}, {words}"
         return training(title, registry.table_1_noise, partial(tables.noise_table, grouping=grouping, metric=metric))
 
-    papers_pair = evidence.recorded_runs(registry.noise_with_the_papers_pair(), folder)
+    papers_pair = evidence.published(registry.noise_with_the_papers_pair(), folder)
     same_pair = {"features, the paper's rate and decay for both losses": papers_pair} if len(papers_pair) else {}
 
     return [
@@ -137,7 +137,7 @@ def _sections(folder: Path) -> list[Section]:
 def _recorded(experiment: Callable, profile: str, folder: Path) -> pd.DataFrame:
     """The recorded runs of a profile; on features with five seeds, but for the temperatures, which have two."""
     five = profile == "quick" and experiment is not registry.figure_2_temperature
-    return evidence.recorded_runs(experiment(profile, seeds=RECORDED_SEEDS if five else None), folder)
+    return evidence.published(experiment(profile, seeds=RECORDED_SEEDS if five else None), folder)
 
 
 def _speed(folder: Path, title: str, direction: str) -> Section:

@@ -7,7 +7,6 @@
     python scripts/run_study.py --profile paper --calibrate       the same, after timing training steps on this device
     python scripts/run_study.py --profile paper --trainings one_night    only trainings, in one grid; see below
     python scripts/run_study.py --profile paper --cluster ray     the runs of the study chapters on a Ray cluster
-    python scripts/run_study.py --profile paper --merge FOLDER    adds runs.csv and epochs.csv of another machine
 
 Executed notebooks, logs and the summary lie in runs/PROFILE. A study that failed or was stopped goes on with what is
 missing: a chapter is run again only when its source, its parameters, the package or the recorded results changed. The
@@ -49,9 +48,10 @@ from smooth_topk.study.records.files import LockHeldError, exclusive, make_folde
 from smooth_topk.study.records.paths import (
     absolute,
     check_executor,
+    checkpoints_folder,
     data_folder_or_default,
     executor_setting,
-    results_folder,
+    records_folder,
     runs_folder,
     workers_setting,
 )
@@ -83,7 +83,6 @@ def read_options(arguments: Sequence[str] | None) -> Namespace:
     parser.add_argument("--runs", metavar="FOLDER", help="where results go (default: runs/ in the project)")
     parser.add_argument("--again", action="store_true", help="run also what is done")
     parser.add_argument("--no-book", action="store_true", help="do not build the book at the end")
-    parser.add_argument("--merge", metavar="FOLDER", help="add the runs recorded in FOLDER to those of the profile")
     parser.add_argument("--list", action="store_true", help="list the chapters and all their parameters, run nothing")
     parser.add_argument("--dry-run", action="store_true", help="show what would run, its cost and what data is missing")
     parser.add_argument("--calibrate", action="store_true", help="time training steps on this device, then --dry-run")
@@ -95,7 +94,7 @@ def read_options(arguments: Sequence[str] | None) -> Namespace:
     for name in ("workers", "gpus"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} must be at least 1, got {getattr(options, name)}.")
-    for name in ("cluster", "runs", "merge"):
+    for name in ("cluster", "runs"):
         if getattr(options, name) == "":  # a variable of a shell that is not set
             parser.error(f"--{name} must not be empty, got ''.")
     if options.cluster and options.cluster.partition(":")[0] != "ray":
@@ -117,12 +116,7 @@ def act(options: Namespace) -> int:
         check_address(address)
     if options.trainings:
         return only_trainings(options)
-    for given, name in ((options.list, "--list"), (options.dry_run, "--dry-run"), (options.calibrate, "--calibrate")):
-        if options.merge and given:
-            raise Refusal(f"--merge writes records and {name} writes none: give one of them, got both.")
     tasks = make_plan(options.profile, options.notebooks, options.parameters)
-    if options.merge:
-        return merge(options)
     missing = [task for task in tasks if options.again or not task.is_done]
     for task in tasks:
         if "damage" in task.executed:
@@ -155,16 +149,6 @@ def unwritable_is_refused() -> Iterator[None]:
         raise Refusal(as_sentence(error)) from None
 
 
-def merge(options: Namespace) -> int:
-    from smooth_topk.study.records.merge import merge_records  # imports torch, so not for --list
-
-    target = results_folder(options.profile)
-    with unwritable_is_refused():
-        added, known = merge_records(absolute(options.merge), target)
-    print(f"{added} runs of {options.merge} were added to {target}; {known} were there already.")
-    return 0
-
-
 def show_plan(tasks: list[Task], missing: list[Task], options: Namespace) -> int:
     for task in tasks:
         state = "to run" if task in missing else "done"
@@ -193,7 +177,7 @@ def show_costs(experiments: Mapping[str, Sequence[RunConfig]], options: Namespac
 
 def only_trainings(options: Namespace) -> int:
     """Trains what --trainings names in one grid, the longest runs first, or shows what it would cost."""
-    for given, name in ((options.notebooks, "notebooks"), (options.parameters, "-p"), (options.merge, "--merge")):
+    for given, name in ((options.notebooks, "notebooks"), (options.parameters, "-p")):
         if given:
             raise Refusal(f"--trainings runs no chapter and goes without {name}, got {given!r}.")
     experiments = selected_runs(options.profile, options.trainings)
@@ -210,14 +194,14 @@ def only_trainings(options: Namespace) -> int:
     with cluster_for_all(options.cluster) as executor:
         records = run_grid(
             runs,
-            results_folder=results_folder(options.profile),
-            runs_folder=runs_folder(options.profile) / "training",
+            records_folder=records_folder(options.profile),
+            checkpoints_folder=checkpoints_folder(options.profile),
             executor=executor or executor_setting(),
         )
     failed = (records["status"] == "failed").sum()
     before = records.attrs["recorded_before"]
     print(f"{len(records)} runs: {before} recorded before, {len(records) - before - failed} trained now, "
-          f"{failed} failed. They are in {results_folder(options.profile)}.")  # fmt: skip
+          f"{failed} failed. They are in {records_folder(options.profile)}.")  # fmt: skip
     return 1 if failed else 0
 
 

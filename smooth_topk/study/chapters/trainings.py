@@ -8,8 +8,7 @@ import pandas as pd
 
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.grid import run_grid
-from smooth_topk.study.records.evidence import with_results
-from smooth_topk.study.records.paths import results_folder, runs_folder
+from smooth_topk.study.records.paths import checkpoints_folder, records_folder
 
 
 def adjusted(runs: Sequence[RunConfig], **changes: Any) -> tuple[RunConfig, ...]:
@@ -34,11 +33,11 @@ def run_missing(grid: Sequence[RunConfig], profile: str) -> pd.DataFrame:
     from IPython.display import clear_output  # chapters alone need it
 
     distinct = {run.run_id: run for run in grid}
-    training = runs_folder(profile) / "training"
-    runs = run_grid(list(distinct.values()), results_folder=results_folder(profile), runs_folder=training)
+    folders = {"records_folder": records_folder(profile), "checkpoints_folder": checkpoints_folder(profile)}
+    runs = run_grid(list(distinct.values()), **folders)
     if (failed := runs[runs["status"] == "failed"]).size:
         raise RuntimeError(f"{len(failed)} of {len(runs)} runs failed: {'; '.join(failed['failure'])}")
     clear_output(wait=True)
     before = runs.attrs["recorded_before"]
     print(f"{len(runs)} runs: {before} recorded before, {len(runs) - before} trained now.")
-    return with_results(runs)
+    return runs

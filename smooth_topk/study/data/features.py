@@ -20,7 +20,7 @@ from torch import Tensor
 from smooth_topk.noisy_labels import CIFAR100_SUPERCLASSES
 from smooth_topk.study.data.augmentation import EpochPlan
 from smooth_topk.study.data.sources import ArraySource
-from smooth_topk.study.records.paths import recorded_folder
+from smooth_topk.study.records.paths import published_folder
 
 FILE, PROVENANCE = "cifar100_features.npz", "cifar100_features.json"
 VERSION = 1  # of the file's layout
@@ -52,7 +52,7 @@ def load(folder: Path | None = None) -> FeatureSource:
     Raises:
         FileNotFoundError, ValueError: with the file and the command that makes it again.
     """
-    folder = folder or recorded_folder()
+    folder = folder or published_folder()
     expected = _read_provenance(folder / PROVENANCE)
     path = folder / FILE
     repair = f"Take it from a clone of the project, or make it again from CIFAR-100: {COMMAND}"

@@ -27,7 +27,7 @@ import numpy as np
 from smooth_topk.study.data import cifar100, feature_extraction, features, imagenet
 from smooth_topk.study.records.files import make_folder, make_writable_folder, npz, write_whole
 from smooth_topk.study.records.machine import describe_machine
-from smooth_topk.study.records.paths import data_folder_or_default, path_option, recorded_folder
+from smooth_topk.study.records.paths import data_folder_or_default, path_option, published_folder
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     if options.dataset == "features":
-        return prepare_features(data_folder_or_default(options.data_folder), options.output or recorded_folder())
+        return prepare_features(data_folder_or_default(options.data_folder), options.output or published_folder())
     folder = data_folder_or_default(options.data_folder) / options.dataset
     prepare = {"cifar100": prepare_cifar100, "imagenet": prepare_imagenet}[options.dataset]
     try:

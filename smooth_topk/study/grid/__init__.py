@@ -17,14 +17,14 @@ from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.grid.local import LocalGrid, default_workers
 from smooth_topk.study.records.files import make_writable_folder
 from smooth_topk.study.records.paths import absolute, check_executor, executor_setting
-from smooth_topk.study.records.runs import read_runs
+from smooth_topk.study.records.runs import read_runs, recorded_ids
 
 
 def run_grid(
     configs: Sequence[RunConfig],
     *,
-    results_folder: str | Path,
-    runs_folder: str | Path,
+    records_folder: str | Path,
+    checkpoints_folder: str | Path,
     data_folder: str | Path | None = None,
     workers: int | None = None,
     executor: str | None = None,
@@ -37,8 +37,8 @@ def run_grid(
     Ctrl-C or a kill, the same call goes on where it was.
 
     Args:
-        results_folder: where runs.csv and epochs.csv are.
-        runs_folder: where the checkpoints are, as in `fit`; on a cluster, a path that all nodes share.
+        records_folder: where the records are, one file per run; on a cluster, a path that all nodes share.
+        checkpoints_folder: where the checkpoints are, as in `fit`; on a cluster, a path that all nodes share.
         data_folder: where the data are, see `data_folder_or_default`.
         workers: processes at a time; by default one per GPU, or one per core with one thread each.
         executor: "local", "ray" or "ray:ADDRESS"; by default that of the variable SMOOTH_TOPK_EXECUTOR, or local.
@@ -52,27 +52,30 @@ def run_grid(
     kind, _, address = check_executor(executor or executor_setting()).partition(":")
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1, got workers={workers}.")
-    results_folder, runs_folder = Path(results_folder), Path(runs_folder)
-    runs = read_runs(results_folder)
-    recorded = set(runs["run_id"])
+    records_folder, checkpoints_folder = Path(records_folder), Path(checkpoints_folder)
+    recorded = recorded_ids(records_folder)
     pending = {config.run_id: config for config in configs if config.run_id not in recorded}
     longest_first = sorted(pending.values(), key=lambda config: expected_seconds(config, _kind()), reverse=True)
     failures = {}
     if longest_first:
-        results_folder, runs_folder = make_writable_folder(results_folder), make_writable_folder(runs_folder)
+        for folder in (records_folder, checkpoints_folder):
+            make_writable_folder(folder)
         data_folder = None if data_folder is None else str(absolute(data_folder))
-        folders = {"results_folder": str(absolute(results_folder)), "runs_folder": str(absolute(runs_folder))}
+        folders = {
+            "records_folder": str(absolute(records_folder)),
+            "checkpoints_folder": str(absolute(checkpoints_folder)),
+        }
         options = {**folders, "data_folder": data_folder, **options}
         with _Bar(longest_first, progress) as bar:
             if kind == "local":
-                local = LocalGrid(options, runs_folder, bar.epoch, bar.end)
+                local = LocalGrid(options, checkpoints_folder, bar.epoch, bar.end)
                 failures = local.run(longest_first, workers or default_workers())
             else:
                 from smooth_topk.study.grid.ray_cluster import RayGrid
 
                 cluster = RayGrid(options, address or None, bar.epoch, bar.end)
                 failures = cluster.run(longest_first, workers)
-        runs = read_runs(results_folder)
+    runs = read_runs(records_folder)
     _report(failures, pending)
     table = _records(configs, runs, failures)
     table.attrs["recorded_before"] = len({config.run_id for config in configs}) - len(pending)

@@ -22,7 +22,6 @@ import shutil
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -45,7 +44,8 @@ from smooth_topk.study.records.endings import exit_code, why
 from smooth_topk.study.records.files import make_writable_folder, write_whole
 from smooth_topk.study.records.machine import describe_machine
 from smooth_topk.study.records.paths import path_option
-from smooth_topk.study.records.runs import EPOCHS, RUNS, read_epochs, read_runs
+from smooth_topk.study.records.published import EPOCHS, RUNS
+from smooth_topk.study.records.runs import read_epochs, read_runs
 
 FILE = "faults.csv"
 LONGEST_PAUSE = 3.0  # seconds between two faults, at most
@@ -113,9 +113,7 @@ def summary(faults: Sequence[Fault]) -> pd.DataFrame:
 
 def comparable(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Returns what equal grids share to the last bit, runs and epochs, in a fixed order."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a row that an edit has doubled
-        runs, epochs = read_runs(folder / "results"), read_epochs(folder / "results")
+    runs, epochs = read_runs(folder / "results"), read_epochs(folder / "results")
     runs = runs.drop(columns=MAY_DIFFER, errors="ignore").sort_values("run_id", ignore_index=True)
     epochs = epochs.drop(columns=MAY_DIFFER, errors="ignore").sort_values(["run_id", "epoch"], ignore_index=True)
     return runs, epochs

@@ -1,4 +1,4 @@
-"""Faults against a grid that is running: processes killed, stopped or doubled, disks filled, records edited.
+"""Faults against a grid that is running: processes killed, stopped or doubled, disks filled.
 
 Each fault is a method of `Faults` that makes it and returns what happened in words, or "" where it could not be made.
 Whether the engine survived is for `abuse.py` to judge.
@@ -19,8 +19,8 @@ import psutil
 
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.grid import run_grid
-from smooth_topk.study.grid.damage import READABLE, REFUSED, cut_off, flip_a_bit
-from smooth_topk.study.records.runs import RUNS, read_runs
+from smooth_topk.study.grid.damage import cut_off, flip_a_bit
+from smooth_topk.study.records.runs import read_runs
 
 SMALL = RunConfig(dataset="cifar100_features", model="head", train_size=2_000, epochs=12, batch_size=100)
 GRID = [
@@ -63,7 +63,7 @@ def drive(folder: str, executor: str) -> int:
 
 
 def folders(folder: Path) -> dict[str, Path]:
-    return {"results_folder": folder / "results", "runs_folder": folder / "runs"}
+    return {"records_folder": folder / "results", "checkpoints_folder": folder / "runs"}
 
 
 class Faults:
@@ -97,8 +97,6 @@ class Faults:
             "the driver is killed": self.stop_driver,
             "the driver gets Ctrl-C": partial(self.stop_driver, signal.SIGINT),
             "a second driver starts": self.start_second_driver,
-            **{f"runs.csv: {name}": partial(self.edit_records, edit) for name, edit in READABLE.items()},
-            **{f"runs.csv: {name}": partial(self.refuse_records, edit) for name, edit in REFUSED.items()},
         }
 
     # Processes
@@ -229,55 +227,11 @@ class Faults:
         self.start_driver()
         return "on the same runs; each run is trained once"
 
-    # Faults of records
-
-    def edit_records(self, edit: Callable[[bytes], bytes]) -> str:
-        """Changes runs.csv as an editor would while nobody writes; what is in it must still be read."""
-        path = self.without_drivers()
-        if not path:
-            return ""
-        path.write_bytes(edit(path.read_bytes()))
-        self.start_driver()
-        return "read as before, and no row is lost"
-
-    def refuse_records(self, edit: Callable[[bytes], bytes]) -> str:
-        """Damages runs.csv; a driver must refuse it in one sentence and leave it alone, then it is restored."""
-        path = self.without_drivers()
-        if not path:
-            return ""
-        before = path.read_bytes()
-        path.write_bytes(edit(before))
-        damaged = path.read_bytes()
-        driver = self.start_driver()
-        try:
-            code, message = driver.wait(SECONDS_TO_STOP), last_line(self.logs[driver.pid])
-            untouched = path.read_bytes() == damaged
-        except psutil.TimeoutExpired:
-            driver.kill()
-            raise BrokenPromiseError(f"the driver did not end within {SECONDS_TO_STOP} seconds") from None
-        finally:
-            path.write_bytes(before)
-        self.start_driver()
-        if code != 2 or not untouched or RUNS not in message:
-            raise BrokenPromiseError(f"not refused: exit code {code}, file untouched: {untouched}, {message!r}")
-        return f"refused: {message.replace(str(path), RUNS)}"
-
-    def without_drivers(self) -> Path | None:
-        """Stops every driver; returns runs.csv, or None where nothing is recorded yet."""
-        if not self.note_records():
-            return None
-        while self.running():
-            self.stop_driver(self.random.choice([signal.SIGKILL, signal.SIGINT]))
-        return self.folder / "results" / RUNS
-
     # Records
 
     def note_records(self) -> dict[str, dict]:
         """Remembers every recorded row as it was when it was first seen."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a row that an edit has doubled
-            runs = read_runs(self.folder / "results")
-        for row in runs.to_dict("records"):
+        for row in read_runs(self.folder / "results").to_dict("records"):
             self.recorded.setdefault(row["run_id"], {name: str(value) for name, value in row.items()})
         return self.recorded
 

@@ -2,8 +2,7 @@
 
 Every node needs the package and the data, at the same path. The folder of the checkpoints must be one that all nodes
 share: then a run whose worker was killed goes on from its last checkpoint wherever Ray tries it again. A finished run
-leaves its rows in `records/RUN_ID` of that folder and returns them to the driver, which alone writes runs.csv and
-epochs.csv. The rows stay there, a few kilobytes: another driver that waits for the same run finds them.
+is recorded by its task, in a folder that all nodes share.
 """
 
 import contextlib
@@ -13,12 +12,11 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 from smooth_topk.study.experiments.expected_cost import expected_seconds
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.grid.cluster_address import check_address
-from smooth_topk.study.records.runs import append_run, find_run, read_epochs
+from smooth_topk.study.records.runs import recorded_ids
 from smooth_topk.study.training.fit import fit
 from smooth_topk.study.training.loop import OutOfMemoryError
 
@@ -105,7 +103,6 @@ class RayGrid:
     def __init__(self, options: dict, address: str | None, on_epoch: Callable, on_end: Callable):
         self.options, self.address, self.on_epoch, self.on_end = dict(options), address, on_epoch, on_end
         self.resources = {"num_cpus": self.options.pop("cpus", 1), "num_gpus": self.options.pop("gpus", None)}
-        self.results_folder = self.options.pop("results_folder")
         self.failures: dict[str, str] = {}
 
     def run(self, configs: Sequence[RunConfig], workers: int | None) -> dict[str, str]:
@@ -132,7 +129,7 @@ class RayGrid:
             while waiting or running:
                 while waiting and len(running) < at_a_time:
                     config = waiting.popleft()
-                    if find_run(self.results_folder, config.run_id):  # by another driver since this grid began
+                    if config.run_id in recorded_ids(self.options["records_folder"]):  # by another driver by now
                         self.on_end(config)
                     else:
                         running[task.remote(config.to_dict(), self.options, board)] = config
@@ -158,8 +155,6 @@ class RayGrid:
             answer = {"failure": f"{type(error).__name__}: {error}"}
         if "failure" in answer:
             self.failures[config.run_id] = answer["failure"]
-        else:
-            append_run(self.results_folder, answer["row"], answer["epoch_rows"])
         self.on_end(config)
 
     def _stop(self, references: list[ray.ObjectRef]) -> None:
@@ -186,13 +181,11 @@ class _Board:
 
 
 def _train(values: dict, options: dict, board) -> dict:
-    """Trains one run on a node and returns its rows; tried again after it was recorded, it returns them at once."""
+    """Trains and records one run on a node; returns its row, at once where it is recorded already."""
     config = RunConfig.from_dict(values)
-    records = Path(options["runs_folder"]) / "records" / config.run_id
     try:
         row = fit(
             config,
-            results_folder=records,
             progress=False,
             wait=True,
             on_epoch=lambda row: board.put.remote(config.run_id, row["epoch"] + 1),
@@ -200,4 +193,4 @@ def _train(values: dict, options: dict, board) -> dict:
         )
     except (OSError, ValueError, OutOfMemoryError) as error:
         return {"failure": str(error)}
-    return {"row": row, "epoch_rows": read_epochs(records).to_dict("records")}
+    return row

@@ -26,8 +26,8 @@ from smooth_topk.study.measure.expected_loss import expected_loss
 from smooth_topk.study.measure.minimise import Minimum, minimise
 from smooth_topk.study.records.files import make_writable_folder
 from smooth_topk.study.records.machine import describe_machine
-from smooth_topk.study.records.paths import path_option, recorded_folder
-from smooth_topk.study.records.runs import append_rows
+from smooth_topk.study.records.paths import path_option, published_folder
+from smooth_topk.study.records.published import add_rows
 
 FILE = "calibration.csv"
 KEY = ("loss", "parameters", "distribution", "seed")
@@ -157,7 +157,7 @@ def measure_calibration(
             if missing:
                 date = {"date": datetime.now(UTC).isoformat(timespec="seconds")}
                 rows = [row | place | date for row in measure_case(case, missing, seed=seed)]
-                append_rows(Path(folder) / FILE, rows, key=KEY)
+                add_rows(Path(folder) / FILE, rows, key=KEY)
     return read_calibration(folder)
 
 
@@ -169,7 +169,7 @@ def read_calibration(folder: Path) -> pd.DataFrame:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=path_option, default=recorded_folder(), help="folder of calibration.csv")
+    parser.add_argument("--output", type=path_option, default=published_folder(), help="folder of calibration.csv")
     parser.add_argument("--loss", choices=sorted(FAMILY), action="append", help="only these losses")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)  # small tensors: a second thread would only wait

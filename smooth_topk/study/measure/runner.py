@@ -89,10 +89,8 @@ def _grid_triple(folder: Path) -> list[dict]:
 def _grid(folder: Path, runs: int, workers: int) -> dict:
     configs = [replace(SHORT, seed=seed) for seed in range(runs)]
     start = time.monotonic()
-    records = run_grid(
-        configs, results_folder=folder / "results", runs_folder=folder / "runs", workers=workers, executor="local",
-        progress=False,
-    )  # fmt: skip
+    folders = {"records_folder": folder / "records", "checkpoints_folder": folder / "checkpoints"}
+    records = run_grid(configs, **folders, workers=workers, executor="local", progress=False)
     seconds = workers * (time.monotonic() - start)
     own = records["seconds"].sum()
     return {"with": seconds, "without": own, "over": seconds - own, "workers": workers}

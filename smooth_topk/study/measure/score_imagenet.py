@@ -28,7 +28,7 @@ from smooth_topk.study.data.vision import v2
 from smooth_topk.study.measure.ten_crops import compare_ten_crops
 from smooth_topk.study.records.files import make_writable_folder, npz, write_whole
 from smooth_topk.study.records.machine import describe_machine
-from smooth_topk.study.records.paths import path_option, project_root, recorded_folder
+from smooth_topk.study.records.paths import path_option, project_root, published_folder
 from smooth_topk.study.training.evaluation import CENTRAL_CROP
 
 CLASSES, SAMPLE, TEN_CROP_SAMPLE, PIECE = 1000, 128, 32, 20
@@ -39,7 +39,7 @@ CAUTION = "likely training images of the network: not an ImageNet accuracy"
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=path_option, help="1,000 classes of images named WNID_name.jpg")
-    parser.add_argument("--output", type=path_option, default=recorded_folder())
+    parser.add_argument("--output", type=path_option, default=published_folder())
     parser.add_argument("--kept", type=path_option, default=project_root() / "runs" / "imagenet_scores")
     options = parser.parse_args(arguments)
     try:

@@ -16,7 +16,7 @@ from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.measure.gradients import nonzero_shares
 from smooth_topk.study.records.gradient_sparsity import FILE, KEY, read_all_sparsity
 from smooth_topk.study.records.machine import describe_machine
-from smooth_topk.study.records.runs import append_rows
+from smooth_topk.study.records.published import add_rows
 from smooth_topk.study.training.models import build_model
 
 
@@ -42,7 +42,7 @@ def measure_sparsity(
     taus: Sequence[float],
     *,
     images: int,
-    results_folder: str | Path,
+    folder: str | Path,
     data_folder: str | Path | None = None,
 ) -> pd.DataFrame:
     """Measures the shares that are not recorded yet, records them, and returns all of them.
@@ -51,20 +51,20 @@ def measure_sparsity(
         config: decides the data set, the network, k, the batch size and the seed.
         taus: temperatures; 0 is the hard loss.
         images: training images that the shares are averaged over.
-        results_folder: where gradient_sparsity.csv is.
+        folder: where gradient_sparsity.csv is.
 
     Returns:
         One row per tau: dataset, network, images, k, tau, seed, share, and where and when it was measured.
     """
-    known = read_all_sparsity(results_folder)
+    known = read_all_sparsity(folder)
     setting = {"dataset": config.dataset, "network": config.model, "images": images, "k": config.k, "seed": config.seed}
     missing = [tau for tau in taus if float(tau) not in set(_matching(known, setting)["tau"])]
     if missing:
         scores, labels = initial_scores(config, images, data_folder)
         place = {**describe_machine(scores.device), "date": datetime.now(UTC).isoformat(timespec="seconds")}
         shares = nonzero_shares(scores, labels, k=config.k, taus=missing).to_dict("records")
-        append_rows(Path(results_folder) / FILE, [{**setting, **row, **place} for row in shares], key=KEY)
-    measured = _matching(read_all_sparsity(results_folder), setting)
+        add_rows(Path(folder) / FILE, [{**setting, **row, **place} for row in shares], key=KEY)
+    measured = _matching(read_all_sparsity(folder), setting)
     return measured[measured["tau"].isin([float(tau) for tau in taus])].sort_values("tau", ignore_index=True)
 
 

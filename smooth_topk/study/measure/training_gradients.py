@@ -20,8 +20,8 @@ from smooth_topk.study.data.sources import Request
 from smooth_topk.study.experiments.paper_runs import LAPTOP, LAPTOP_LOSSES
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.records.machine import describe_machine
-from smooth_topk.study.records.paths import recorded_folder
-from smooth_topk.study.records.runs import append_rows
+from smooth_topk.study.records.paths import published_folder
+from smooth_topk.study.records.published import add_rows
 from smooth_topk.study.records.training_gradients import FILE, KEY, read_training_gradients
 from smooth_topk.study.training.fit import make_fabric
 from smooth_topk.study.training.loop import Run
@@ -82,12 +82,12 @@ def _told(run: Run, config: RunConfig, inputs: Tensor, labels: Tensor, epoch: in
 def main(arguments: list[str] | None = None) -> int:
     """Records the runs that are not recorded yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=recorded_folder(), help="the folder of training_gradients.csv")
+    parser.add_argument("--output", type=Path, default=published_folder(), help="the folder of training_gradients.csv")
     folder = parser.parse_args(arguments).output
     for config in watched_runs():
         if config.run_id not in set(read_training_gradients(folder)["run_id"]):
             print(f"training {config.describe()}", flush=True)
-            append_rows(folder / FILE, watch(config), key=KEY)
+            add_rows(folder / FILE, watch(config), key=KEY)
     return 0
 
 

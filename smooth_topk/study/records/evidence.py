@@ -1,29 +1,38 @@
-"""Which runs a study chapter shows: configurations in, their recorded rows, curves and origin out."""
+"""Which runs a study chapter shows: what is published, what was trained here, and where both come from."""
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from smooth_topk.study.experiments.names import data_name, network_name
 from smooth_topk.study.experiments.run_config import RunConfig
-from smooth_topk.study.records.paths import recorded_folder
-from smooth_topk.study.records.runs import EPOCHS, RESULT_TYPES, RUNS, read_epochs, read_runs
+from smooth_topk.study.records.paths import published_folder, records_folder
+from smooth_topk.study.records.published import EPOCHS, RUNS, published_epochs, published_runs
+from smooth_topk.study.records.runs import read_epochs, read_runs
 
 CONDITIONS = ("device", "cpu", "machine", "threads", "dtype", "batch", "batch_size", "k", "tau")
 
 
-def recorded_runs(grid: Sequence[RunConfig], folder: Path | None = None) -> pd.DataFrame:
-    """Returns the rows of runs.csv that belong to the grid, in its order; of `folder`, by default book/results."""
-    runs = _read_once(read_runs, folder or recorded_folder(), RUNS).set_index("run_id", drop=False)
-    found = dict.fromkeys(run.run_id for run in grid if run.run_id in runs.index)
-    return runs.loc[list(found)].reset_index(drop=True)
+def published(grid: Sequence[RunConfig], folder: Path | None = None) -> pd.DataFrame:
+    """Returns the published rows of a grid, in its order; of `folder`, by default book/results."""
+    return _rows_of(grid, published_runs(folder))
+
+
+def yours(grid: Sequence[RunConfig], profile: str) -> pd.DataFrame:
+    """Returns the rows of a grid that were trained here, in its order."""
+    return _rows_of(grid, read_runs(records_folder(profile)))
 
 
 def epochs_of(runs: pd.DataFrame, folder: Path | None = None) -> pd.DataFrame:
-    """Returns the rows of epochs.csv that belong to the runs."""
-    epochs = _read_once(read_epochs, folder or recorded_folder(), EPOCHS)
+    """Returns the published epochs of some runs; of `folder`, by default book/results."""
+    epochs = published_epochs(folder)
+    return epochs[epochs["run_id"].isin(set(runs["run_id"]))]
+
+
+def your_epochs(runs: pd.DataFrame, profile: str) -> pd.DataFrame:
+    """Returns the epochs of some runs that were trained here."""
+    epochs = read_epochs(records_folder(profile))
     return epochs[epochs["run_id"].isin(set(runs["run_id"]))]
 
 
@@ -64,7 +73,7 @@ def measurements(columns: Sequence[str], folder: Path | None = None, **wanted) -
         wanted: values of further columns; rows with another value are left out, files without the column are not.
     """
     found = []
-    for path in sorted((folder or recorded_folder()).glob("*.csv")):
+    for path in sorted((folder or published_folder()).glob("*.csv")):
         if path.name in (RUNS, EPOCHS):
             continue
         table = pd.read_csv(path)
@@ -77,21 +86,10 @@ def measurements(columns: Sequence[str], folder: Path | None = None, **wanted) -
     return [part for part in found if len(part)]
 
 
-def with_results(table: pd.DataFrame) -> pd.DataFrame:
-    """The same rows with every column of results: where nothing is recorded, the file that names them is not there."""
-    return table.reindex(columns=[*table, *(name for name in RESULT_TYPES if name not in table)])
-
-
-def _read_once(read: Callable[[Path], pd.DataFrame], folder: Path, file: str) -> pd.DataFrame:
-    """The rows of a file; a file that has not changed is read once, because a chapter asks dozens of times."""
-    path = Path(folder) / file
-    stamp = (path.stat().st_mtime_ns, path.stat().st_size) if path.exists() else None
-    return _read(read, Path(folder), stamp)
-
-
-@lru_cache(maxsize=8)
-def _read(read: Callable[[Path], pd.DataFrame], folder: Path, stamp: tuple[int, int] | None) -> pd.DataFrame:
-    return with_results(read(folder))
+def _rows_of(grid: Sequence[RunConfig], runs: pd.DataFrame) -> pd.DataFrame:
+    runs = runs.set_index("run_id", drop=False)
+    found = dict.fromkeys(run.run_id for run in grid if run.run_id in runs.index)
+    return runs.loc[list(found)].reset_index(drop=True)
 
 
 def _and(texts, comma: str = " and ") -> str:

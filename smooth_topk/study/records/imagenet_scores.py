@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smooth_topk.study.records.paths import recorded_folder
+from smooth_topk.study.records.paths import published_folder
 
 ONE_CROP, TEN_CROPS = "imagenet_scores.npz", "imagenet_ten_crops.npz"
 NOT_RECORDED = "not recorded"
@@ -31,7 +31,7 @@ def read_scores(name: str = ONE_CROP, folder: Path | None = None) -> RecordedSco
         name: ONE_CROP or TEN_CROPS.
         folder: by default book/results.
     """
-    path = (folder or recorded_folder()) / name
+    path = (folder or published_folder()) / name
     if not path.exists():
         return None
     try:

@@ -1,6 +1,7 @@
 """What a row of results says about where it was computed: machine, versions, commit."""
 
 import functools
+import hashlib
 import os
 import platform
 import subprocess
@@ -11,11 +12,11 @@ import torch
 
 
 def describe_machine(device: torch.device | str = "cpu") -> dict[str, str]:
-    """Returns the columns device, cpu, machine, python, torch, package and commit of the result files.
+    """Returns the columns device, cpu, machine, python, torch, package, sources and commit of the result files.
 
     Example:
         >>> sorted(describe_machine())
-        ['commit', 'cpu', 'device', 'machine', 'package', 'python', 'torch']
+        ['commit', 'cpu', 'device', 'machine', 'package', 'python', 'sources', 'torch']
     """
     return {
         "device": _device_name(torch.device(device)),
@@ -24,6 +25,7 @@ def describe_machine(device: torch.device | str = "cpu") -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "package": _package_version(),
+        "sources": _sources(),
         "commit": _commit(),
     }
 
@@ -59,6 +61,16 @@ def _package_version() -> str:
         return metadata.version("smooth-topk")
     except metadata.PackageNotFoundError:
         return "not installed"
+
+
+@functools.cache
+def _sources() -> str:
+    """A digest of the package's Python files: it lasts where a commit is rebased away or was never made."""
+    package = Path(__file__).parents[2]
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
 
 
 @functools.cache

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from smooth_topk.study.records.paths import recorded_folder
+from smooth_topk.study.records.paths import published_folder
 
 
 def paper_table(number: int) -> pd.DataFrame:
@@ -13,9 +13,9 @@ def paper_table(number: int) -> pd.DataFrame:
     """
     if number not in range(1, 10):
         raise ValueError(f"The paper has Tables 1 to 9, got number={number!r}.")
-    return pd.read_csv(recorded_folder() / "paper" / f"table_{number}.csv")
+    return pd.read_csv(published_folder() / "paper" / f"table_{number}.csv")
 
 
 def paper_facts() -> pd.DataFrame:
     """Returns what Figure 2 and the text around it say in words or single numbers."""
-    return pd.read_csv(recorded_folder() / "paper" / "figure_2.csv")
+    return pd.read_csv(published_folder() / "paper" / "figure_2.csv")

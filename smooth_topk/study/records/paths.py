@@ -18,7 +18,7 @@ import argparse
 import os
 from pathlib import Path
 
-from smooth_topk.study.experiments.profiles import RECORDING, check_profile
+from smooth_topk.study.experiments.profiles import check_profile
 
 EXECUTORS = ("local", "ray")
 
@@ -34,22 +34,24 @@ def project_root() -> Path:
 
 
 def runs_folder(profile: str) -> Path:
-    """Returns where a profile's executed notebooks, logs and checkpoints go; whoever writes there makes the folder."""
+    """Returns where a profile's records, checkpoints, executed notebooks and logs go."""
     check_profile(profile)
     given = os.environ.get("SMOOTH_TOPK_RUNS")
     return (absolute(given) if given else project_root() / "runs") / profile
 
 
-def results_folder(profile: str) -> Path:
-    """Returns where a profile's records go: `book/results` for laptop and paper, `runs/PROFILE/results` for the others.
-
-    Results of smoke and quick runs never mix with the recorded ones.
-    """
-    return recorded_folder() if profile in RECORDING else runs_folder(profile) / "results"
+def records_folder(profile: str) -> Path:
+    """Returns where a profile's runs are recorded, one JSON file each."""
+    return runs_folder(profile) / "records"
 
 
-def recorded_folder() -> Path:
-    """Returns `book/results`, the results that are part of the project, whatever the profile."""
+def checkpoints_folder(profile: str) -> Path:
+    """Returns where the checkpoints of a profile's unfinished runs are, and the logs of its workers."""
+    return runs_folder(profile) / "checkpoints"
+
+
+def published_folder() -> Path:
+    """Returns `book/results`, the results that are part of the project: a study reads them and never writes them."""
     return project_root() / "book" / "results"
 
 

@@ -48,11 +48,11 @@ class Records:
     """The recorded rows of one folder, by experiment; a grid that is not complete gives None."""
 
     def __init__(self, folder: Path | None = None):
-        self.folder = folder or paths.recorded_folder()
+        self.folder = folder or paths.published_folder()
 
     def runs(self, grid: Sequence[RunConfig]) -> pd.DataFrame | None:
         """Returns the recorded runs of a grid, or None where some are missing."""
-        found = evidence.recorded_runs(grid, self.folder)
+        found = evidence.published(grid, self.folder)
         return found if set(found["run_id"]) == {run.run_id for run in grid} else None
 
     def noise(self, scale: str) -> pd.DataFrame | None:

@@ -11,7 +11,6 @@ import torch
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.records.endings import ended_in_order, exit_code, why
 from smooth_topk.study.records.files import LockHeldError
-from smooth_topk.study.records.runs import LONGEST_SHOWN
 from smooth_topk.study.training.fit import fit
 from smooth_topk.study.training.loop import OutOfMemoryError
 
@@ -22,8 +21,8 @@ def main(arguments: list[str] | None = None) -> int:
     """The command line: python -m smooth_topk.study.training '{"loss": "smooth"}', alone or after torchrun -m."""
     parser = argparse.ArgumentParser(description="Train one run; start it again to go on after an interruption.")
     parser.add_argument("config", help="the fields of a RunConfig that differ from their defaults, as JSON")
-    parser.add_argument("--results", default="runs/results", help="folder of runs.csv and epochs.csv")
-    parser.add_argument("--runs", default="runs", help="folder of the checkpoints")
+    parser.add_argument("--records", default="runs/records", help="folder of the records")
+    parser.add_argument("--checkpoints", default="runs/checkpoints", help="folder of the checkpoints")
     parser.add_argument("--data", help="folder of the data sets")
     parser.add_argument("--keep-best", action="store_true", help="keep the best weights")
     parser.add_argument("--checkpoint-minutes", type=float, default=10.0, help="longest time between two checkpoints")
@@ -34,8 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         record = fit(
             read_config(options.config),
-            results_folder=options.results,
-            runs_folder=options.runs,
+            records_folder=options.records,
+            checkpoints_folder=options.checkpoints,
             data_folder=options.data,
             progress=sys.stderr.isatty(),
             keep_best=options.keep_best,
@@ -62,7 +61,7 @@ def read_config(text: str) -> RunConfig:
     try:
         values = json.loads(text, object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as error:  # the second from thousands of brackets
-        raise ValueError(f"The configuration cannot be read as JSON ({error}), got {text[:LONGEST_SHOWN]!r}.") from None
+        raise ValueError(f"The configuration cannot be read as JSON ({error}), got {text[:60]!r}.") from None
     return RunConfig.from_dict(values)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ import torch
 from smooth_topk.study.data.datasets import load_data
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.records.files import LockHeldError, exclusive, make_writable_folder
-from smooth_topk.study.records.runs import append_run, find_run
+from smooth_topk.study.records.runs import read_record, write_record
 from smooth_topk.study.training.checkpoints import remove_checkpoints, save_weights
 from smooth_topk.study.training.loop import Run
 
@@ -32,8 +32,8 @@ logger = logging.getLogger(__name__)
 def fit(
     config: RunConfig,
     *,
-    results_folder: str | Path,
-    runs_folder: str | Path,
+    records_folder: str | Path,
+    checkpoints_folder: str | Path,
     data_folder: str | Path | None = None,
     fabric: Fabric | None = None,
     progress: bool = True,
@@ -47,8 +47,8 @@ def fit(
     Whatever is raised, the same call goes on where this one stopped.
 
     Args:
-        results_folder: where runs.csv and epochs.csv are.
-        runs_folder: where the checkpoints are, in a folder named after the run; removed when the run is recorded.
+        records_folder: where RUN_ID.json will be; a run whose file is there is not trained again.
+        checkpoints_folder: where the checkpoints are, in a folder named after the run; removed when it is recorded.
         fabric: device and processes; by default a GPU if there is one, and the processes that torchrun started.
         progress: whether to show a bar with the time left.
         keep_best: whether the weights with the best validation top-5 stay, as best.pt in the folder of the run.
@@ -57,7 +57,7 @@ def fit(
         on_epoch: called with the row of every epoch as it ends.
 
     Returns:
-        The row of runs.csv. Its status is "finished", or "diverged" where the loss became infinite or NaN; such a run
+        The recorded row. Its status is "finished", or "diverged" where the loss became infinite or NaN; such a run
         has no results and is not tried again.
 
     Raises:
@@ -67,38 +67,51 @@ def fit(
         KeyboardInterrupt: after Ctrl-C or SIGTERM.
     """
     config = config.canonical()
-    results_folder, runs_folder = Path(results_folder), Path(runs_folder)
+    records_folder, checkpoints_folder = Path(records_folder), Path(checkpoints_folder)
     fabric = fabric or make_fabric(config)
     _refuse_other_precision(config, fabric)
-    run_folder, lock = runs_folder / config.run_id, runs_folder / f"{config.run_id}.lock"
-    record = find_run(results_folder, config.run_id) if fabric.is_global_zero else None
+    run_folder, lock = checkpoints_folder / config.run_id, checkpoints_folder / f"{config.run_id}.lock"
+    record = read_record(records_folder, config.run_id) if fabric.is_global_zero else None
     if fabric.is_global_zero and record is not None:
         _tidy_up(run_folder, lock, keep_best)
     with contextlib.ExitStack() as stack:
         if fabric.is_global_zero and record is None:
-            make_writable_folder(results_folder)
-            make_writable_folder(runs_folder)
+            make_writable_folder(records_folder)
+            make_writable_folder(checkpoints_folder)
             warning = f"Run {config.run_id} is being trained by %s; waiting for it."
             stack.enter_context(exclusive(lock, wait=wait, on_wait=lambda owner: logger.warning(warning, owner)))
-            record = find_run(results_folder, config.run_id)  # another process may have recorded it in the meantime
+            record = read_record(records_folder, config.run_id)  # another process may have recorded it in the meantime
         record = fabric.broadcast(record)
         if record is not None:
             return record
+        stack.enter_context(one_thread(fabric.device))
         run = Run(config, load_data(config, data_folder), fabric, run_folder, checkpoint_minutes)
         row, epoch_rows = run.train(progress, on_epoch)
         if fabric.is_global_zero:
             if keep_best and run.progress.best_weights:
                 save_weights(run_folder / "best.pt", run.progress.best_weights)
-            record = append_run(results_folder, row, epoch_rows)
+            record = write_record(records_folder, row, epoch_rows)
             remove_checkpoints(run_folder)
         return fabric.broadcast(record or {})  # the other processes have none and receive it
+
+
+@contextlib.contextmanager
+def one_thread(device: torch.device) -> Iterator[None]:
+    """On a CPU, torch uses one thread: with several, small steps take longer and the last digits differ."""
+    before = torch.get_num_threads()
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _tidy_up(run_folder: Path, lock: Path, keep_best: bool) -> None:
     """Removes what a process left that was killed between recording the run and removing its checkpoints."""
     if keep_best and not (run_folder / "best.pt").exists():
         logger.warning(
-            "Run %s is recorded already, so its weights are not kept. To train it again, delete its row from runs.csv.",
+            "Run %s is recorded already, so its weights are not kept. To train it again, delete its record.",
             run_folder.name,
         )
     if run_folder.exists() or lock.exists():

@@ -218,6 +218,7 @@ class Run:
             "num_classes": self.data.num_classes,
             "parameters": sum(parameter.numel() for parameter in self.network.parameters()),
             "processes": self.fabric.world_size,
+            "threads": torch.get_num_threads(),
             "resumes": progress.resumes,
             "seconds": progress.seconds,
             "images_per_second": images / progress.train_seconds if images else None,

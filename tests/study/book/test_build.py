@@ -19,7 +19,8 @@ from PIL import Image
 import smooth_topk
 from smooth_topk.study.book import build, executed_chapters, pictures, results_page
 from smooth_topk.study.experiments import registry
-from smooth_topk.study.records.runs import append_run
+from smooth_topk.study.records.published import publish
+from smooth_topk.study.records.runs import write_record
 
 ROOT = Path(__file__).parents[3]
 
@@ -226,7 +227,8 @@ def test_the_committed_pictures_are_those_of_the_recorded_numbers(tmp_path):
 def test_the_noise_picture_has_the_papers_numbers_and_ours(tmp_path):
     for run in registry.table_1_noise("quick", seeds=[0])[:2]:
         row = {"run_id": run.run_id, **run.to_dict(), "status": "finished", "test_top5": 0.4321, "train_images": 20_000}
-        append_run(tmp_path, row)
+        write_record(tmp_path / "records", row, [])
+    publish([tmp_path / "records"], tmp_path)
     (picture,) = pictures.draw_readme_pictures(tmp_path, tmp_path)
     first = picture.read_bytes()
     assert picture.name == "noise.svg"
@@ -270,7 +272,8 @@ def test_a_recorded_run_of_a_study_appears_with_its_machine_beside_the_papers_nu
     place = {"device": "cpu", "cpu": "A processor", "machine": "2 cores", "torch": "2.13", "date": "2026-11-16"}
     place["machine"] += " <script>alert(1)</script>"
     found = {"status": "finished", "test_top5": 0.4321, "train_images": 5000}
-    append_run(tmp_path, {"run_id": run.run_id, **run.to_dict(), **found, **place})
+    write_record(tmp_path / "records", {"run_id": run.run_id, **run.to_dict(), **found, **place}, [])
+    publish([tmp_path / "records"], tmp_path)
     text = results_page.results_page(tmp_path)
     noise = text[text.index("## Tables 1 and 9") : text.index("## Table 2")]
     assert "<td>43.21</td>" in noise

@@ -26,11 +26,10 @@ from smooth_topk.study.book import build, chapter_queue, dry_run, plan, run_stud
 from smooth_topk.study.experiments import profiles
 from smooth_topk.study.experiments.expected_cost import expected_seconds
 from smooth_topk.study.experiments.registry import EXPERIMENTS, table_1_noise, table_2_small_data
-from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.grid import cluster_address
 from smooth_topk.study.records import files
 from smooth_topk.study.records.endings import ended_in_order
-from smooth_topk.study.records.runs import append_run, read_runs
+from smooth_topk.study.records.runs import read_runs, write_record
 
 PROJECT = Path(__file__).parents[3]
 
@@ -205,7 +204,7 @@ def test_a_dry_run_needs_no_data_and_shows_by_experiment_what_is_left(project, c
     write_chapter(project, "09_noisy_labels_study")
     write_profile("paper", {"09_noisy_labels_study": {"minutes": 200, "needs": ["cifar100"]}})
     run = table_1_noise("paper")[0]
-    append_run(project / "book" / "results", {"run_id": run.run_id, **run.to_dict(), "status": "finished"})
+    write_record(project / "runs/paper/records", {"run_id": run.run_id, **run.to_dict(), "status": "finished"}, [])
     before = sorted(project.rglob("*"))
     assert run_study.main(["--dry-run", "--profile", "paper", "--gpus", "4"]) == 0
     output = capsys.readouterr().out
@@ -232,7 +231,8 @@ def test_the_time_that_is_left_shrinks_with_what_is_recorded(project):
     runs = table_2_small_data("paper")
     experiments = {"table_2_small_data": runs}
     everything = dry_run.cost_by_experiment("paper", experiments, 8, "gpu").loc["all"]
-    append_run(project / "book" / "results", {"run_id": runs[-1].run_id, **runs[-1].to_dict(), "status": "finished"})
+    row = {"run_id": runs[-1].run_id, **runs[-1].to_dict(), "status": "finished"}
+    write_record(project / "runs" / "paper" / "records", row, [])
     rest = dry_run.cost_by_experiment("paper", experiments, 8, "gpu").loc["all"]
     assert everything["seconds"] - rest["seconds"] == pytest.approx(expected_seconds(runs[-1], "gpu"))
     assert everything["seconds"] / 8 <= everything["seconds_together"] < everything["seconds"]
@@ -259,7 +259,7 @@ def test_one_night_is_trained_in_one_grid_and_not_again(project, capsys):
     arguments = ["--profile", "smoke", "--trainings", "one_night"]
     assert run_study.main(arguments) == 0
     assert "5 runs: 0 recorded before, 5 trained now, 0 failed." in capsys.readouterr().out
-    runs = read_runs(project / "runs" / "smoke" / "results")
+    runs = read_runs(project / "runs" / "smoke" / "records")
     assert set(runs["loss"]) == {"hard", "smooth", "cross_entropy"}
     assert set(runs["noise_level"]) == {0.0, 0.8}
     assert run_study.main(arguments) == 0
@@ -299,7 +299,7 @@ def test_the_cluster_reaches_the_notebooks_and_one_thread_is_the_default(project
     assert found["OMP_NUM_THREADS"] == "1"
 
 
-EMPTY = [["--cluster", ""], ["--runs", ""], ["--merge", ""]]  # as a shell gives a variable that is not set
+EMPTY = [["--cluster", ""], ["--runs", ""]]  # as a shell gives a variable that is not set
 
 
 @pytest.mark.parametrize("wrong", [["--cluster", "slurm"], ["--workers", "0"], *EMPTY])
@@ -466,37 +466,6 @@ def answer_once(server, content):
     with connection:
         connection.recv(64)
         connection.sendall(content)
-
-
-def test_records_of_another_machine_are_merged_by_a_command(project, capsys):
-    write_chapter(project, "01_first")
-    write_profile("laptop", {})
-    run = RunConfig(epochs=1)
-    row = {"run_id": run.run_id, **run.to_dict(), "status": "finished", "best_epoch": 0, "test_top5": 0.5}
-    append_run(project / "server", row, [{"run_id": run.run_id, "epoch": 0}])
-    command = ["--merge", str(project / "server"), "--profile", "laptop"]
-    assert run_study.main(command) == 0
-    assert "1 runs of" in capsys.readouterr().out
-    assert read_runs(project / "book" / "results")["run_id"].tolist() == [run.run_id]
-    append_run(project / "other", row | {"test_top5": 0.75}, [{"run_id": run.run_id, "epoch": 0}])
-    assert run_study.main(["--merge", str(project / "other"), "--profile", "laptop"]) == 2
-    assert f"The run {run.run_id} is recorded with different results" in capsys.readouterr().err
-    assert run_study.main(["--merge", str(project / "nowhere"), "--profile", "laptop"]) == 2
-    assert "nowhere/runs.csv does not exist" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("option", ["--list", "--dry-run", "--calibrate"])
-def test_merging_together_with_an_option_that_writes_nothing_is_refused(project, capsys, option):
-    write_chapter(project, "01_first")
-    run = RunConfig(epochs=1)
-    row = {"run_id": run.run_id, **run.to_dict(), "status": "finished", "best_epoch": 0}
-    append_run(project / "server", row, [{"run_id": run.run_id, "epoch": 0}])
-    before = sorted(project.rglob("*"))
-    assert run_study.main(["--merge", str(project / "server"), option]) == 2
-    assert (
-        capsys.readouterr().err == f"!! --merge writes records and {option} writes none: give one of them, got both.\n"
-    )
-    assert sorted(project.rglob("*")) == before
 
 
 class PretendedStudy:
@@ -675,12 +644,9 @@ def test_a_folder_that_cannot_be_written_to_is_one_sentence(project, pretended, 
     ],
     ids=["a file", "read-only", "a link to nothing", "a long name"],
 )
-@pytest.mark.parametrize("command", [[], ["--trainings", "one_night"], ["--merge", "server"]], ids=" ".join)
+@pytest.mark.parametrize("command", [[], ["--trainings", "one_night"]], ids=" ".join)
 def test_runs_that_can_go_nowhere_are_refused(project, pretended, capsys, monkeypatch, command, folder, sentence):
     write_chapter(project, "01_first")
-    run = RunConfig(epochs=1)
-    row = {"run_id": run.run_id, **run.to_dict(), "status": "finished", "best_epoch": 0}
-    append_run(project / "server", row, [{"run_id": run.run_id, "epoch": 0}])
     monkeypatch.chdir(project)
     (project / "dangling").symlink_to("nowhere")
     monkeypatch.setenv("SMOOTH_TOPK_RUNS", "")  # --runs sets it; this takes it back

@@ -12,7 +12,7 @@ from smooth_topk.study.data import cifar100, feature_extraction, features
 from smooth_topk.study.data.datasets import data_folder_or_default, load_data
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.records.files import npz
-from smooth_topk.study.records.paths import recorded_folder
+from smooth_topk.study.records.paths import published_folder
 
 CONFIG = RunConfig(dataset="cifar100_features", model="head", train_size=200, batch_size=50)
 ONE_STEP = 1  # another order of summation may move a feature over the border between two bytes
@@ -20,7 +20,7 @@ ONE_STEP = 1  # another order of summation may move a feature over the border be
 
 @pytest.fixture(scope="module")
 def recorded():
-    with np.load(recorded_folder() / features.FILE) as file:
+    with np.load(published_folder() / features.FILE) as file:
         return {name: file[name] for name in file.files}
 
 
@@ -57,11 +57,11 @@ def test_all_images_are_there_with_balanced_labels(recorded):
 
 
 def test_the_file_is_small_enough_to_travel_with_the_project():
-    assert (recorded_folder() / features.FILE).stat().st_size < 8e6
+    assert (published_folder() / features.FILE).stat().st_size < 8e6
 
 
 def test_the_provenance_says_how_the_file_was_made_and_what_it_loses():
-    found = json.loads((recorded_folder() / features.PROVENANCE).read_text())
+    found = json.loads((published_folder() / features.PROVENANCE).read_text())
     assert found["network"] == "EfficientNet-Lite0"
     assert set(found["packages"]) == set(feature_extraction.PACKAGES)
     assert {"resolution", "dimensions", "kept_variance", "commit", "date"} <= set(found)

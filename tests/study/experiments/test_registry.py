@@ -1,7 +1,9 @@
 """The identity of a run, and the paper's experiments as data."""
 
+import hashlib
 import json
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +13,7 @@ from smooth_topk.study.experiments.profiles import PROFILES
 from smooth_topk.study.experiments.registry import EXPERIMENTS
 from smooth_topk.study.experiments.run_config import LOSS_FIELDS, RunConfig
 from smooth_topk.study.losses import FAMILY
-from smooth_topk.study.records.paths import recorded_folder
-from smooth_topk.study.records.runs import read_runs
+from smooth_topk.study.records.published import published_runs
 
 BASE = RunConfig(dataset="cifar100", loss="smooth", noise_level=0.4, schedule="steps", milestones=(3, 5))
 OTHER_VALUES = {
@@ -245,7 +246,7 @@ def test_the_quick_study_is_expected_to_train_for_less_than_five_minutes_on_two_
 
 def test_every_recorded_run_is_found_again_by_its_experiment():
     """One more row is recorded: a single epoch of DenseNet 40-12, which shows that the engine trains it."""
-    recorded = set(read_runs(recorded_folder())["run_id"])
+    recorded = set(published_runs()["run_id"])
     known = [run for experiment in EXPERIMENTS.values() for profile in PROFILES for run in experiment.runs(profile)]
     with_more_seeds = [
         run
@@ -290,3 +291,18 @@ def test_the_cost_of_full_imagenet_is_the_papers_day_and_a_half_on_two_cards():
     assert expected_seconds(run, "gpu") / 3600 == pytest.approx(1.5 * 24 * 2, rel=ROUND_FIGURE)
     with pytest.raises(ValueError, match="'tpu'"):
         expected_seconds(run, "tpu")
+
+
+def test_every_experiment_has_the_runs_under_which_its_results_were_published():
+    """run_ids.json: by experiment and profile, how many runs, and a digest of their ids in order."""
+    expected = json.loads(Path(__file__).with_name("run_ids.json").read_text())
+    for name, profiles in expected.items():
+        for profile, digest in profiles.items():
+            size, _, seeds = profile.partition(", ")
+            function = getattr(registry, name, None) if seeds else EXPERIMENTS[name].runs
+            if name == "margin_against_decay" and seeds:
+                runs = function(seeds=range(5))
+            else:
+                runs = function(size, seeds=range(5)) if seeds else function(size)
+            ids = [run.run_id for run in runs]
+            assert f"{len(ids)} {hashlib.sha256(' '.join(ids).encode()).hexdigest()[:12]}" == digest, (name, profile)

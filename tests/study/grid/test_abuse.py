@@ -11,10 +11,10 @@ import pytest
 
 from smooth_topk.study.book import cost_page
 from smooth_topk.study.grid import abuse, faults
-from smooth_topk.study.grid.damage import READABLE, REFUSED, cut_off, flip_a_bit
+from smooth_topk.study.grid.damage import cut_off, flip_a_bit
 from smooth_topk.study.grid.faults import BrokenPromiseError, ClusterFaults, Faults
 from smooth_topk.study.records.endings import ended_in_order
-from smooth_topk.study.records.runs import append_run, read_runs
+from smooth_topk.study.records.runs import write_record
 from smooth_topk.study.training.checkpoints import load_checkpoint, save_checkpoint
 
 
@@ -22,7 +22,7 @@ def record(folder, accuracies=(0.1 + 0.2, 0.5)):
     for config, accuracy in zip(abuse.GRID, accuracies, strict=False):
         row = {"run_id": config.run_id, **config.to_dict(), "status": "finished", "test_top5": accuracy}
         row |= {"seconds": 1.5, "date": "2026-11-16T11:01:57+00:00"}
-        append_run(folder / "results", row, [{"run_id": config.run_id, "epoch": 0, "train_loss": accuracy}])
+        write_record(folder / "results", row, [{"run_id": config.run_id, "epoch": 0, "train_loss": accuracy}])
 
 
 def differences(first, second):
@@ -33,9 +33,9 @@ def test_one_bit_makes_a_difference_and_a_time_does_not(tmp_path):
     record(tmp_path / "a")
     record(tmp_path / "b", (0.3, 0.5))
     record(tmp_path / "c")
-    path = tmp_path / "c" / "results" / "runs.csv"
-    path.write_text(path.read_text().replace(",1.5,", ",2.5,"))
     run = abuse.GRID[0].run_id
+    path = tmp_path / "c" / "results" / f"{run}.json"
+    path.write_text(path.read_text().replace('"seconds": 1.5', '"seconds": 2.5'))
     assert differences(tmp_path / "a", tmp_path / "b") == [
         f"runs.csv, {run}, test_top5: 0.30000000000000004 instead of 0.3",
         f"epochs.csv, {run}, train_loss: 0.30000000000000004 instead of 0.3",
@@ -56,32 +56,10 @@ def test_a_row_that_is_gone_or_changed_is_counted(tmp_path):
     under_test = Faults(tmp_path, random.Random(0))
     assert len(under_test.note_records()) == 2
     assert under_test.lost_rows() == 0
-    path = tmp_path / "results" / "runs.csv"
-    header, first, _ = path.read_text().splitlines(keepends=True)
-    path.write_text(header + first.replace(",1.5,", ",2.5,"))
+    first, second = (tmp_path / "results" / f"{config.run_id}.json" for config in abuse.GRID[:2])
+    first.write_text(first.read_text().replace('"seconds": 1.5', '"seconds": 2.5'))
+    second.unlink()
     assert under_test.lost_rows() == 2
-
-
-@pytest.mark.filterwarnings("ignore:.*more than once")
-@pytest.mark.parametrize("before", READABLE)
-@pytest.mark.parametrize("edit", READABLE)
-def test_every_edit_that_must_be_read_is_read_also_after_another(tmp_path, before, edit):
-    record(tmp_path)
-    expected = read_runs(tmp_path / "results")
-    path = tmp_path / "results" / "runs.csv"
-    path.write_bytes(READABLE[edit](READABLE[before](path.read_bytes())))
-    assert read_runs(tmp_path / "results").equals(expected)
-
-
-@pytest.mark.filterwarnings("ignore:.*more than once")
-@pytest.mark.parametrize("before", READABLE)
-@pytest.mark.parametrize("edit", REFUSED)
-def test_every_edit_that_must_be_refused_is_refused_also_after_another(tmp_path, before, edit):
-    record(tmp_path)
-    path = tmp_path / "results" / "runs.csv"
-    path.write_bytes(REFUSED[edit](READABLE[before](path.read_bytes())))
-    with pytest.raises(ValueError, match=r"runs\.csv"):
-        read_runs(tmp_path / "results")
 
 
 @pytest.mark.parametrize("damage", [cut_off, flip_a_bit])
@@ -167,24 +145,6 @@ def test_a_driver_that_ends_by_itself_is_no_fault(tmp_path, command, made):
 
 def test_a_driver_that_has_just_ended_is_no_fault(tmp_path):
     assert Faults(tmp_path, random.Random(0)).stop_driver() == ""
-
-
-def test_a_driver_that_hangs_on_damaged_records_is_a_broken_promise(tmp_path, monkeypatch):
-    record(tmp_path)
-    under_test = Faults(tmp_path, random.Random(0))
-    before = (tmp_path / "results" / "runs.csv").read_bytes()
-    started = []
-
-    def start_driver():
-        started.append(psutil.Popen(["sleep", "60"]))
-        return started[-1]
-
-    monkeypatch.setattr(under_test, "start_driver", start_driver)
-    monkeypatch.setattr(faults, "SECONDS_TO_STOP", 0.1)
-    with pytest.raises(BrokenPromiseError, match="did not end within"):
-        under_test.refuse_records(REFUSED["semicolons"])
-    assert not psutil.wait_procs(started, timeout=60)[1]
-    assert (tmp_path / "results" / "runs.csv").read_bytes() == before
 
 
 def test_a_driver_can_be_stopped_by_ctrl_c_also_in_the_background(tmp_path, monkeypatch):

@@ -36,7 +36,7 @@ def one_by_one(tmp_path_factory, data):
 
 def grid_of(folder, data, configs=FOUR, **options):
     options = {"workers": 2, "progress": False, "executor": "local"} | options
-    folders = {"results_folder": folder / "results", "runs_folder": folder / "runs", "data_folder": data}
+    folders = {"records_folder": folder / "results", "checkpoints_folder": folder / "runs", "data_folder": data}
     return run_grid(configs, **folders, **options)
 
 
@@ -57,7 +57,7 @@ def test_a_recorded_grid_starts_no_worker(one_by_one, data, monkeypatch):
 @pytest.mark.slow
 def test_a_grid_killed_twice_on_the_way_ends_with_the_same_records(one_by_one, data, tmp_path):
     """SIGKILL for the whole grid, once after the first checkpoint and once after the first record."""
-    for awaited in ("runs/*/checkpoint-*.pt", "results/runs.csv"):
+    for awaited in ("runs/*/checkpoint-*.pt", "results/*.json"):
         process = processes.Process(target=grid_of, args=(tmp_path, data), kwargs={"checkpoint_minutes": 0})
         process.start()
         while process.is_alive() and not list(tmp_path.glob(awaited)):
@@ -110,10 +110,10 @@ def test_a_run_that_another_process_trains_waits_for_the_others(data, tmp_path):
     process = processes.Process(target=grid_of, args=(tmp_path, data, [held, free]), kwargs={"workers": 1})
     with exclusive(tmp_path / "runs" / f"{held.run_id}.lock", wait=False):
         process.start()
-        while process.is_alive() and not (tmp_path / "results" / "runs.csv").exists():
+        while process.is_alive() and not list(tmp_path.glob("results/*.json")):
             time.sleep(0.01)
     process.join()
-    assert read_runs(tmp_path / "results")["run_id"].tolist() == [free.run_id, held.run_id]
+    assert set(read_runs(tmp_path / "results")["run_id"]) == {free.run_id, held.run_id}
 
 
 @pytest.mark.slow
@@ -122,17 +122,15 @@ def test_ctrl_c_stops_a_grid_with_checkpoints_and_it_goes_on(one_by_one, data, t
         "import sys, json\n"
         "from smooth_topk.study.grid import run_grid\n"
         "from smooth_topk.study.experiments.run_config import RunConfig\n"
-        "run_grid([RunConfig.from_dict(c) for c in json.loads(sys.argv[1])], results_folder=sys.argv[2] + '/results',"
-        " runs_folder=sys.argv[2] + '/runs', data_folder=sys.argv[3], workers=2, progress=False)"
+        "run_grid([RunConfig.from_dict(c) for c in json.loads(sys.argv[1])], records_folder=sys.argv[2] + '/results',"
+        " checkpoints_folder=sys.argv[2] + '/runs', data_folder=sys.argv[3], workers=2, progress=False)"
     )
     configs = json.dumps([config.to_dict() for config in FOUR])
-    (tmp_path / "results").mkdir()
-    with exclusive(tmp_path / "results" / ".epochs.csv.lock", wait=False):  # no run can be recorded before the signal
-        process = subprocess.Popen([sys.executable, "-c", program, configs, tmp_path, data], stderr=subprocess.PIPE)
-        while process.poll() is None and not list(tmp_path.glob("runs/*/checkpoint-*.pt")):
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        errors = process.communicate()[1].decode()
+    process = subprocess.Popen([sys.executable, "-c", program, configs, tmp_path, data], stderr=subprocess.PIPE)
+    while process.poll() is None and not list(tmp_path.glob("runs/*/checkpoint-*.pt")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    errors = process.communicate()[1].decode()
     assert process.returncode == -signal.SIGINT, errors
     assert "Traceback" not in "".join(path.read_text() for path in (tmp_path / "runs").glob("worker-*.log"))
     grid_of(tmp_path, data)
@@ -225,7 +223,7 @@ def test_the_number_of_workers_is_the_variable_then_the_gpus_then_the_cores(monk
 
 def test_a_recorded_grid_needs_no_folder_that_can_be_written_to(one_by_one, data, tmp_path):
     (tmp_path / "runs").write_text("a file where the folder should be")
-    folders = {"results_folder": one_by_one / "results", "runs_folder": tmp_path / "runs"}
+    folders = {"records_folder": one_by_one / "results", "checkpoints_folder": tmp_path / "runs"}
     table = run_grid(FOUR, **folders, progress=False, executor="local")
     assert set(table["status"]) == {"finished"}
     assert table.attrs["recorded_before"] == 4

@@ -44,7 +44,7 @@ def cluster():
 
 
 def folders(folder, data):
-    return {"results_folder": folder / "results", "runs_folder": folder / "runs", "data_folder": data}
+    return {"records_folder": folder / "results", "checkpoints_folder": folder / "runs", "data_folder": data}
 
 
 def kill_a_task_after_a_checkpoint(cluster, folder, killed):
@@ -85,8 +85,8 @@ import json, sys
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.grid import run_grid
 folder, data, executor, configs, minutes = sys.argv[1:]
-run_grid([RunConfig.from_dict(values) for values in json.loads(configs)], results_folder=folder + "/results",
-         runs_folder=folder + "/runs", data_folder=data, executor=executor, progress=False,
+run_grid([RunConfig.from_dict(values) for values in json.loads(configs)], records_folder=folder + "/results",
+         checkpoints_folder=folder + "/runs", data_folder=data, executor=executor, progress=False,
          checkpoint_minutes=float(minutes))
 """
 

@@ -8,7 +8,7 @@ import pytest
 from small_runs import small_config
 
 from smooth_topk.study.grid import run_grid
-from smooth_topk.study.records.runs import append_run, read_runs
+from smooth_topk.study.records.runs import read_runs, write_record
 
 ray_cluster = pytest.importorskip(
     "smooth_topk.study.grid.ray_cluster", reason="needs Ray: pip install 'smooth-topk[cluster]'", exc_type=ImportError
@@ -67,6 +67,7 @@ class PretendedRay:
 
     def _submit(self, values, options, board):
         self.submitted.append(values["epochs"])
+        self.records_folder = options["records_folder"]
         return f"task {values['epochs']}"
 
     def wait(self, references, num_returns=1, timeout=None):
@@ -76,7 +77,9 @@ class PretendedRay:
     def get(self, reference, timeout=None):
         if isinstance(reference, dict):
             return reference
-        return answer_of(small_config(epochs=int(reference.split()[1])))
+        answer = answer_of(small_config(epochs=int(reference.split()[1])))
+        write_record(self.records_folder, answer["row"], answer["epoch_rows"])
+        return answer["row"]
 
     def cancel(self, reference, force=False):
         self.cancelled.append((reference, force))
@@ -90,7 +93,7 @@ def pretended(monkeypatch):
 
 
 def grid(tmp_path, address=None, **options):
-    folders = {"results_folder": str(tmp_path / "results"), "runs_folder": str(tmp_path / "runs")}
+    folders = {"records_folder": str(tmp_path / "results"), "checkpoints_folder": str(tmp_path / "runs")}
     return ray_cluster.RayGrid(folders | options, address, lambda *_: None, lambda _: None)
 
 
@@ -104,7 +107,7 @@ def test_without_an_address_ray_finds_or_starts_the_cluster_and_it_ends_with_the
 @pytest.mark.parametrize(("executor", "address"), [("ray", None), ("ray:10.0.0.1:6379", "10.0.0.1:6379")])
 def test_a_grid_hands_its_runs_to_the_cluster_of_the_executor(pretended, tmp_path, monkeypatch, executor, address):
     monkeypatch.setattr(ray_cluster, "check_address", lambda address: None)
-    folders = {"results_folder": tmp_path / "results", "runs_folder": tmp_path / "runs"}
+    folders = {"records_folder": tmp_path / "results", "checkpoints_folder": tmp_path / "runs"}
     assert run_grid(CONFIGS, **folders, executor=executor, progress=False)["status"].tolist() == ["finished"] * 2
     assert pretended.asked[0] == ("init", address)
     assert sorted(pretended.submitted) == [1, 2]
@@ -164,7 +167,7 @@ def test_no_more_runs_than_asked_for_are_under_way(pretended, tmp_path):
 def test_a_run_that_another_driver_has_recorded_in_the_meantime_is_not_trained_again(pretended, tmp_path):
     """The second run is recorded by another driver while the first one is trained here."""
     other = answer_of(CONFIGS[1])
-    pretended.before_wait = lambda: append_run(tmp_path / "results", other["row"], other["epoch_rows"])
+    pretended.before_wait = lambda: write_record(tmp_path / "results", other["row"], other["epoch_rows"])
     assert grid(tmp_path).run(CONFIGS, 1) == {}
     assert pretended.submitted == [1]
     assert len(read_runs(tmp_path / "results")) == 2

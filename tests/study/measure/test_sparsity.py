@@ -33,12 +33,12 @@ def test_a_larger_tau_is_never_sparser():
 
 
 def test_what_is_recorded_is_not_measured_again(tmp_path, monkeypatch):
-    first = sparsity.measure_sparsity(CONFIG, [0.0, 1.0], images=60, results_folder=tmp_path)
+    first = sparsity.measure_sparsity(CONFIG, [0.0, 1.0], images=60, folder=tmp_path)
     assert first["tau"].tolist() == [0.0, 1.0]
     assert first["share"].iloc[0] <= 0.02 < first["share"].iloc[1]
     assert first[["cpu", "torch", "date"]].notna().all(axis=None)
     monkeypatch.setattr(sparsity, "initial_scores", lambda *_: pytest.fail("measured again"))
-    again = sparsity.measure_sparsity(CONFIG, [1.0], images=60, results_folder=tmp_path)
+    again = sparsity.measure_sparsity(CONFIG, [1.0], images=60, folder=tmp_path)
     assert again["share"].tolist() == first["share"].tolist()[1:]
 
 
@@ -50,6 +50,6 @@ def test_more_images_than_an_epoch_has_are_refused():
 def test_of_each_network_the_shares_over_the_most_images_are_read(tmp_path):
     config = RunConfig(batch_size=4)
     for images in (4, 8):
-        sparsity.measure_sparsity(config, [0.0, 1.0], images=images, results_folder=tmp_path)
+        sparsity.measure_sparsity(config, [0.0, 1.0], images=images, folder=tmp_path)
     assert read_sparsity(tmp_path)["images"].tolist() == [8, 8]
-    assert len(sparsity.measure_sparsity(config, [0.0, 1.0], images=4, results_folder=tmp_path)) == 2
+    assert len(sparsity.measure_sparsity(config, [0.0, 1.0], images=4, folder=tmp_path)) == 2

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from smooth_topk.study.experiments.run_config import RunConfig
-from smooth_topk.study.records.evidence import with_results
+from smooth_topk.study.records.runs import typed_runs
 from smooth_topk.study.tables import family, show
 
 FEATURES = {"dataset": "cifar100_features", "model": "head", "train_size": 20_000, "epochs": 12}
@@ -22,12 +22,12 @@ def run(top5=0.5, *, images=20_000, num_classes=100, results=(), status="finishe
 def runs_of(rows):
     """The rows with the types of `read_runs`: a size is an integer or a share."""
     table = pd.DataFrame(rows)
-    return with_results(table.assign(train_size=pd.Series([row["train_size"] for row in rows], dtype=object)))
+    return typed_runs(table.assign(train_size=pd.Series([row["train_size"] for row in rows], dtype=object)))
 
 
 @pytest.fixture
 def nothing():
-    return with_results(pd.DataFrame(columns=["run_id", *RunConfig().to_dict(), "status"]))
+    return typed_runs(pd.DataFrame(columns=["run_id", *RunConfig().to_dict(), "status"]))
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ RECORDS = findings.Records(RESULTS)
 
 
 def recorded(grid) -> pd.DataFrame:
-    return evidence.recorded_runs(grid, RESULTS)
+    return evidence.published(grid, RESULTS)
 
 
 @pytest.fixture(scope="module", params=["tuned", "papers_pair"])

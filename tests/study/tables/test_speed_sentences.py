@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from smooth_topk.study.records.paths import project_root, recorded_folder
+from smooth_topk.study.records.paths import project_root, published_folder
 
 TREE, BY_AUTOGRAD = "divide_and_conquer", "divide_and_conquer_autograd"
 
@@ -15,7 +15,7 @@ def chapter(name: str) -> str:
 
 def seconds(section: str, by: str = "n") -> pd.DataFrame:
     """Seconds by size (rows) and algorithm (columns)."""
-    table = pd.read_csv(recorded_folder() / f"speed_{section}.csv")
+    table = pd.read_csv(published_folder() / f"speed_{section}.csv")
     return table.pivot(index=by, columns="algorithm", values="seconds")
 
 
@@ -36,7 +36,7 @@ def test_the_custom_backward_pass_is_as_fast_as_chapters_5_and_7_say():
 
 
 def test_time_and_error_grow_with_k_as_chapter_7_says():
-    sweep = pd.read_csv(recorded_folder() / "speed_k_sweep.csv")
+    sweep = pd.read_csv(published_folder() / "speed_k_sweep.csv")
     errors = sweep[sweep["algorithm"] != "cross_entropy"][["loss_error", "gradient_error"]].max(axis=None)
     assert 6e-8 < errors <= 6.5e-8
     said = r"No error of the loss or of the gradient exceeds $6.5 \cdot 10^{-8}$, whatever $k$ is:"

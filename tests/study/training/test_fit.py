@@ -199,7 +199,7 @@ def test_epochs_are_told_as_they_end(data, tmp_path):
 
 
 def test_the_command_line_trains_and_prints_the_record(data, tmp_path, capsys):
-    folders = ["--results", str(tmp_path / "results"), "--runs", str(tmp_path / "runs"), "--data", data]
+    folders = ["--records", str(tmp_path / "results"), "--checkpoints", str(tmp_path / "runs"), "--data", data]
     assert command.main(['{"dataset": "cifar100", "epochs": 1, "batch_size": 16}', *folders]) == 0
     record = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)  # NaN is not JSON
     assert record["status"] == "finished"
@@ -222,7 +222,7 @@ def test_the_command_line_trains_and_prints_the_record(data, tmp_path, capsys):
     ],
 )
 def test_a_configuration_that_cannot_be_used_is_refused_in_one_sentence(config, sentence, tmp_path, caplog):
-    folders = ["--results", str(tmp_path / "results"), "--runs", str(tmp_path / "runs")]
+    folders = ["--records", str(tmp_path / "results"), "--checkpoints", str(tmp_path / "runs")]
     assert command.main([config, *folders]) == 1
     assert [record.getMessage()[: len(sentence)] for record in caplog.records if record.levelname == "ERROR"] == [
         sentence
@@ -252,7 +252,7 @@ def test_a_signal_ends_the_command_line_with_its_code_and_a_sentence(
         return real(*arguments, **options)
 
     monkeypatch.setattr(owner, part, signalled)
-    folders = ["--results", str(tmp_path / "results"), "--runs", str(tmp_path / "runs"), "--data", data]
+    folders = ["--records", str(tmp_path / "results"), "--checkpoints", str(tmp_path / "runs"), "--data", data]
     arguments = ['{"dataset": "cifar100", "epochs": 1, "batch_size": 16}', *folders]
     assert ended_in_order(lambda: command.main(arguments)) == code
     (message,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
