@@ -237,6 +237,21 @@ def test_the_formula_shows_the_numbers_of_the_moment(book, watched):
     expect(rows.nth(1)).to_contain_text("= 1 · softplus(1.18 − 0.0931)= 1.38")
     page.get_by_role("button", name="ImageNet").click()
     expect(rows.nth(1)).to_contain_text("= 0.1 · softplus(11.8 − ")
+    page.get_by_role("button", name="Nearly hard").click()  # the share is e^-1180, far below the smallest float64
+    expect(rows.nth(2)).to_contain_text("= −0.001 · log(3.41e−513)= 1.18")
+
+
+def test_the_gradient_of_cross_entropy_is_drawn_on_the_scale_of_the_others(book, watched):
+    page = settled(watched.page, book / "explorer.html")
+    page.get_by_role("button", name="Cross-entropy: k = 1").click()
+    places = """(number = (length) => length.baseVal.value) => ({
+      marks: [...document.querySelectorAll('.gradient .curve.cross')].map((mark) => number(mark.y1)),
+      bars: [...document.querySelectorAll('.gradient .fill.smooth')].map((bar) => [bar.y, bar.height].map(number)),
+    })"""
+    page.wait_for_function(f"() => ({places})().bars[8][1] > 50")
+    found = page.evaluate(places)
+    for mark, (top, height) in zip(found["marks"], found["bars"], strict=True):  # the losses are equal
+        assert min(abs(mark - top), abs(mark - top - height)) < 1.1
 
 
 def test_the_log_scale_shows_derivatives_that_are_too_small_to_see(book, watched):
@@ -261,6 +276,8 @@ def test_a_gradient_step_moves_the_scores_its_loss_looks_at(book, watched, loss,
     after = page.evaluate(values)
     assert sum(a != b for a, b in zip(before, after, strict=True)) == moved
     assert after[8] > before[8]  # the true class rises
+    trail = page.locator(".tau-explorer .trail")  # one dot per class among the scores, one among the losses
+    assert [trail.nth(number).get_attribute("d").count("M") for number in (0, 1)] == [10, 1]
     expect(page.locator(".tau-explorer .taken")).to_contain_text("1 step taken")
 
 

@@ -29,7 +29,7 @@ async ([source, cases]) => {
     hard: [explorer.hardTopKLoss(scores, label, {k, margin})],
     cross: [explorer.crossEntropy(scores, label)],
     crossGradient: explorer.crossEntropyGradient(scores, label),
-    stepped: explorer.descend("smooth", scores, label, {k, tau, margin}, {rate: 0.5, steps: 3}),
+    stepped: explorer.descend("smooth", scores, label, {k, tau, margin}, {rate: 0.5, steps: 3}).at(-1),
     probabilities: explorer.topKProbabilities(scores, {k, tau}),
     nonZero: [explorer.countNonZeroInFloat32(explorer.smoothTopKGradient(scores, label, {k, tau, margin}))],
   }));

@@ -4,20 +4,20 @@
 
 // ---- Gradient steps ------------------------------------------------------------------------------------------------
 
-const GRADIENTS = {
-  smooth: smoothTopKGradient,
-  hard: hardTopKGradient,
-  "cross-entropy": crossEntropyGradient,
+const LOSSES = {
+  smooth: { title: "the smooth loss", value: smoothTopKLoss, gradient: smoothTopKGradient },
+  hard: { title: "the hard loss", value: hardTopKLoss, gradient: hardTopKGradient },
+  cross: { title: "cross-entropy", value: crossEntropy, gradient: crossEntropyGradient },
 };
 
-/** The scores after `steps` steps of gradient descent with this rate on one of the three losses. */
+/** The scores after each of `steps` steps of gradient descent on one of the three losses. */
 export function descend(loss, scores, label, options, { rate, steps }) {
-  let moved = [...scores];
+  const path = [scores];
   for (let step = 0; step < steps; step++) {
-    const gradient = GRADIENTS[loss](moved, label, options);
-    moved = moved.map((score, i) => Math.min(Math.max(score - rate * gradient[i], -FARTHEST), FARTHEST));
+    const gradient = LOSSES[loss].gradient(path[step], label, options);
+    path.push(path[step].map((score, i) => Math.min(Math.max(score - rate * gradient[i], -FARTHEST), FARTHEST)));
   }
-  return moved;
+  return path.slice(1);
 }
 
 /** How many derivatives survive in single precision. */
@@ -111,30 +111,35 @@ function bar(axes, i, value, className) {
 
 // ---- Panels: each returns the children of its svg, and a sentence for a screen reader -----------------------------
 
-/** A mark of the pinned state across the column of a class. */
-const ghostMark = (axes, i, value) =>
-  element("line", { class: "ghost", x1: axes.middle(i) - axes.barWidth * 0.75, x2: axes.middle(i) + axes.barWidth * 0.75, y1: axes.y(value), y2: axes.y(value) });
+/** A mark across the column of a class: of the pinned state, or of cross-entropy. */
+const mark = (axes, i, value, name = "ghost") =>
+  element("line", { class: name, x1: axes.middle(i) - axes.barWidth * 0.75, x2: axes.middle(i) + axes.barWidth * 0.75, y1: axes.y(value), y2: axes.y(value) });
 
-function lossPanel(width, state, { pinned }) {
-  const { scores, label, k, tau, margin, names } = state;
+/** Where gradient steps led: round ends of lines without a length. */
+const trail = (points) => element("path", { class: "trail", d: points.map(([x, y]) => `M${x.toFixed(1)} ${y.toFixed(1)}h0`).join("") });
+
+/** The next of 1, 2, 5, 10, 20, ...: an axis that ends there stays where it is while its curves move a little. */
+function roundUp(value) {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 5, 10].map((m) => m * power).find((end) => end >= value * 0.999);
+}
+
+function lossPanel(width, state, { pinned, trace }) {
+  const { scores, label, k, names } = state;
   const reach = Math.max(SCORE_LIMIT, ...scores.map(Math.abs));
   const grid = Array.from({ length: 161 }, (_, i) => -reach + (i * reach) / 80);
   const along = (of, loss) => grid.map((score) => loss(of.scores.map((other, i) => (i === of.label ? score : other)), of.label, of));
-  const curves = [
-    ["cross", along(state, crossEntropy), crossEntropy(scores, label)],
-    ["hard", along(state, hardTopKLoss), hardTopKLoss(scores, label, { k, margin })],
-    ["smooth", along(state, smoothTopKLoss), smoothTopKLoss(scores, label, { k, tau, margin })],
-  ];
+  const curves = ["cross", "hard", "smooth"].map((name) => [name, along(state, LOSSES[name].value), LOSSES[name].value(scores, label, state)]);
   const ghost = pinned && along(pinned, smoothTopKLoss);
   // Cross-entropy is about k times steeper: half of its height is enough to see its shape.
-  const highest = Math.max(...curves[1][1], ...curves[2][1], ...(ghost ?? []), curves[0][1][0] / 2, curves[0][2]) * 1.04;
+  const highest = roundUp(Math.max(...curves[1][1], ...curves[2][1], ...(ghost ?? []), curves[0][1][0] / 2, curves[0][2], 0.01));
   const x = linear(-reach, reach, MARGINS.left, width - MARGINS.right);
   const y = linear(0, highest, HEIGHT - MARGINS.bottom, MARGINS.top);
   const inside = (value) => Math.min(value, highest * 1.2);
   const kth = kthOther(scores, label, k);
   const flip = x(kth) + 115 > width; // the label stands right of its line, away from the curves, where there is room
   const clip = `clip-${Math.random().toString(36).slice(2)}`;
-  const line = (values) => values.map((value, i) => `${i ? "L" : "M"}${x(grid[i]).toFixed(2)} ${y(inside(value)).toFixed(2)}`).join("");
+  const line = (values) => pathThrough(values.map((value, i) => [x(grid[i]), y(inside(value))]));
   const children = [
     element("clipPath", { id: clip }, element("rect", { x: MARGINS.left, y: MARGINS.top, width: width - MARGINS.left - MARGINS.right, height: HEIGHT - MARGINS.top - MARGINS.bottom + 2 })),
     ...horizontalGrid(width, y, ticks(0, highest, 5)),
@@ -144,6 +149,7 @@ function lossPanel(width, state, { pinned }) {
     element("line", { class: "true-line", x1: x(scores[label]), x2: x(scores[label]), y1: MARGINS.top, y2: y(0) }),
     ...(ghost ? [element("path", { class: "ghost", d: line(ghost), "clip-path": `url(#${clip})` })] : []),
     ...curves.map(([name, values]) => element("path", { class: `curve ${name}`, d: line(values), "clip-path": `url(#${clip})` })),
+    trail(trace.map((past) => [x(past.scores[label]), y(inside(LOSSES[past.loss].value(past.scores, label, past)))])),
     ...(pinned ? [element("circle", { class: "ghost", cx: x(pinned.scores[pinned.label]), cy: y(inside(smoothTopKLoss(pinned.scores, pinned.label, pinned))), r: 4 })] : []),
     ...curves.map(([name, , value]) => element("circle", { class: `dot ${name}`, cx: x(scores[label]), cy: y(inside(value)), r: 4 })),
     element("text", { class: "tick front", x: x(kth) + (flip ? -4 : 4), y: MARGINS.top + 9, "text-anchor": flip ? "end" : "start" }, `k-th other score ${show(kth)}`),
@@ -156,6 +162,7 @@ function lossPanel(width, state, { pinned }) {
 function gradientPanel(width, { scores, label, k, tau, margin, names }, { pinned, logarithmic }) {
   const smooth = smoothTopKGradient(scores, label, { k, tau, margin });
   const hard = hardTopKGradient(scores, label, { k, margin });
+  const cross = crossEntropyGradient(scores, label).map((g) => g / k); // on the scale of the others
   const before = pinned ? smoothTopKGradient(pinned.scores, pinned.label, pinned) : [];
   const largest = Math.max(1 / k, pinned ? 1 / pinned.k : 0);
   const exponent = (g) => (Math.fround(g) === 0 ? 0 : Math.max(Math.log10(Math.abs(g) / SMALLEST), 0.04));
@@ -179,7 +186,8 @@ function gradientPanel(width, { scores, label, k, tau, margin, names }, { pinned
     ...classLabels(axes, names, label),
     ...smooth.map((g, i) => bar(axes, i, height(g), `fill smooth${g < 0 ? " negative" : ""}`)),
     ...hard.flatMap((g, i) => (g ? [bar(axes, i, height(g), "outline hard")] : [])),
-    ...before.flatMap((g, i) => (i < scores.length && Math.fround(g) !== 0 ? [ghostMark(axes, i, height(g))] : [])),
+    ...cross.flatMap((g, i) => (Math.fround(g) !== 0 ? [mark(axes, i, height(g), "curve cross")] : [])),
+    ...before.flatMap((g, i) => (i < scores.length && Math.fround(g) !== 0 ? [mark(axes, i, height(g))] : [])),
     ...classValues(axes, smooth.map(size)),
   ];
   const alive = countNonZeroInFloat32(smooth);
@@ -194,10 +202,8 @@ function probabilityPanel(width, { scores, label, k, tau, names }, { pinned }) {
     ...horizontalGrid(width, axes.y, [0, 0.25, 0.5, 0.75, 1]),
     ...classLabels(axes, names, label),
     ...marginals.map((p, i) => bar(axes, i, p, "fill smooth")),
-    ...softmax(scores).map((p, i) =>
-      element("line", { class: "curve cross", x1: axes.middle(i) - axes.barWidth * 0.7, x2: axes.middle(i) + axes.barWidth * 0.7, y1: axes.y(p), y2: axes.y(p) }),
-    ),
-    ...before.slice(0, scores.length).map((p, i) => ghostMark(axes, i, p)),
+    ...softmax(scores).map((p, i) => mark(axes, i, p, "curve cross")),
+    ...before.slice(0, scores.length).map((p, i) => mark(axes, i, p)),
     ...classValues(axes, marginals.map((p) => (p < 0.005 ? "0" : p.toFixed(2)))),
   ];
   return [children, `Top-${k} probabilities: ${show(marginals[label], 2)} for the true class; all of them sum to ${k}.`];
@@ -205,18 +211,28 @@ function probabilityPanel(width, { scores, label, k, tau, names }, { pinned }) {
 
 const sub = (text) => element("sub", {}, text);
 
+/**
+ * The share 1 / (1 + exp(argument)) of the sets with the true class. A share below the smallest number is written from its
+ * logarithm, and one close to 1 from its distance to 1: so its logarithm is the one that the loss has.
+ */
+export function shareText(argument) {
+  const [share, rest] = [sigmoid(-argument), sigmoid(argument)];
+  if (rest < 0.001) return `1 − ${show(rest)}`;
+  if (share >= 0.001) return `${show(100 * share)} %`;
+  const exponent = Math.floor(-softplus(argument) / Math.LN10);
+  return `${show(10 ** (-softplus(argument) / Math.LN10 - exponent))}e−${-exponent}`;
+}
+
 /** The loss in three lines, each with the numbers of the moment. */
 function formulaLines({ scores, label, k, tau, margin }) {
   const { hardMargin, correction, argument } = pivotForm(scores, label, { k, tau, margin });
   const loss = tau * softplus(argument);
-  const share = Math.exp(-softplus(argument)); // of the sets with the true class
   const text = (value) => (value < 0 ? `(${show(value)})` : show(value));
-  const percent = share >= 0.001 ? `${show(100 * share)} %` : show(share);
   const kth = kthOther(scores, label, k);
   return [
     ["hard margin", ["h = α + (s", sub("[k]"), " − s", sub("y"), ") / k"], `${show(margin)} + (${show(kth)} − ${text(scores[label])}) / ${k}`, show(hardMargin)],
     ["smooth loss", ["L = τ softplus(h / τ + c)"], `${show(tau)} · softplus(${show(hardMargin / tau)} ${correction < 0 ? "−" : "+"} ${show(Math.abs(correction))})`, show(loss)],
-    ["share of the k-sets with y", ["L = −τ log(share)"], `−${show(tau)} · log(${percent})`, show(loss)],
+    ["share of the k-sets with y", ["L = −τ log(share)"], `−${show(tau)} · log(${shareText(argument)})`, show(loss)],
   ];
 }
 
@@ -232,7 +248,7 @@ class ScoreBars {
     svg.append(this.backdrop, this.ghosts);
   }
 
-  draw(width, { scores, label, k, names }, { pinned }) {
+  draw(width, { scores, label, k, names }, { pinned, trace }) {
     if (this.bars.length !== scores.length) this.#rebuild(scores.length);
     this.scores = scores;
     const limit = Math.max(SCORE_LIMIT, ...scores.map(Math.abs));
@@ -244,7 +260,10 @@ class ScoreBars {
       element("line", { class: "threshold", x1: MARGINS.left, x2: width - MARGINS.right, y1: axes.y(kth), y2: axes.y(kth) }),
       ...classLabels(axes, names, label),
     );
-    this.ghosts.replaceChildren(...(pinned?.scores ?? []).slice(0, scores.length).map((score, i) => ghostMark(axes, i, score)));
+    this.ghosts.replaceChildren(
+      ...(pinned?.scores ?? []).slice(0, scores.length).map((score, i) => mark(axes, i, score)),
+      trail(trace.flatMap((past) => past.scores.map((score, i) => [axes.middle(i), axes.y(score)]))),
+    );
     this.bars.forEach((node, i) => this.#update(node, i, { score: scores[i], limit, inside: chosen.has(i), isTrue: i === label, name: names[i] }));
     const text = [...chosen].map((i) => names[i]).join(", ");
     return `Scores of ${scores.length} classes. Top ${k}: ${text}. True class ${names[label]}.`;
@@ -343,6 +362,7 @@ class ScoreRows {
 // ---- The whole explorer -------------------------------------------------------------------------------------------
 
 const TRAITS = ["tau", "k", "margin", "scores", "label", "names"];
+const TRACE = 150; // places of a trace at most
 const PRESETS = [
   ["Paper, CIFAR-100: k = 5, τ = 1", { k: 5, tau: 1, margin: 1 }],
   ["Paper, ImageNet: k = 5, τ = 0.1", { k: 5, tau: 0.1, margin: 1 }],
@@ -371,7 +391,7 @@ function panel(title, note, className = "") {
 }
 
 function render({ model, el }) {
-  const view = { pinned: null, logarithmic: false, rate: 1, steps: 1, taken: 0 }; // what is shown and not part of the state
+  const view = { pinned: null, logarithmic: false, rate: 1, steps: 1, taken: 0, trace: [] }; // what is shown and not part of the state
   const set = (values) => {
     Object.entries(values).forEach(([name, value]) => model.set(name, value));
     model.save_changes();
@@ -394,7 +414,7 @@ function render({ model, el }) {
     button(text, () => set({ ...values, k: Math.min(values.k ?? model.get("k"), model.get("scores").length - 1) })),
   );
   const reset = button("Start again", () => {
-    Object.assign(view, { pinned: null, taken: 0 });
+    Object.assign(view, { pinned: null, taken: 0, trace: [] });
     set({ scores: start.scores, label: start.label, k: start.k, tau: start.tau, margin: start.margin });
     draw();
   });
@@ -404,7 +424,7 @@ function render({ model, el }) {
   });
   const link = model.carriesAddress ? [copyLink(model)] : [];
 
-  const rate = slider("Rate", "η", { name: "rate", ...powersOfTen(-2, 2, 0.05, 2) }, (v) => {
+  const rate = slider("Learning rate", "η", { name: "rate", ...powersOfTen(-2, 2, 0.05, 2) }, (v) => {
     view.rate = v;
     draw();
   });
@@ -415,7 +435,10 @@ function render({ model, el }) {
     const state = read(model);
     view.pinned ??= state; // where the scores come from stays in sight
     view.taken += view.steps;
-    set({ scores: descend(loss, state.scores, state.label, state, view).map((score) => Number(score.toPrecision(8))) });
+    const path = descend(loss, state.scores, state.label, state, view);
+    const trace = [...view.trace, ...path.map((past) => ({ ...state, loss, scores: past }))];
+    view.trace = trace.filter((_, i) => i % Math.ceil(trace.length / TRACE) === 0);
+    set({ scores: path.at(-1).map((score) => Number(score.toPrecision(8))) });
   };
   const stepping = element(
     "fieldset",
@@ -423,7 +446,7 @@ function render({ model, el }) {
     element("legend", {}, "Take a gradient step"),
     rate.node,
     labelled("Steps at once", "", steps),
-    element("div", { class: "buttons" }, ...Object.keys(GRADIENTS).map((loss) => button(loss === "cross-entropy" ? `on ${loss}` : `on the ${loss} loss`, () => step(loss)))),
+    element("div", { class: "buttons" }, ...Object.entries(LOSSES).map(([loss, { title }]) => button(`on ${title}`, () => step(loss)))),
     taken,
   );
 
@@ -436,7 +459,7 @@ function render({ model, el }) {
     view.logarithmic = !view.logarithmic;
     draw();
   }, { class: "toggle", "aria-pressed": "false" });
-  const gradient = panel("Gradient", [key("smooth", "smooth"), key("hard", "hard"), logarithmic], "gradient");
+  const gradient = panel("Gradient", [key("smooth", "smooth"), key("hard", "hard"), key("cross", "cross-entropy ÷ k"), logarithmic], "gradient");
   const share = element("p", { class: "share" });
   gradient.node.append(share);
   const probability = panel("Top-k probability", [key("smooth", "in the top k, at τ"), key("cross", "softmax")]);
@@ -450,9 +473,8 @@ function render({ model, el }) {
     element("div", { class: "controls" }, tau.node, k.node, margin.node, labelled("True class", "y", label)),
     element("div", { class: "buttons presets" }, ...presets, reset, pin, ...link),
     summary,
-    element("div", { class: "panels" }, scores.node, loss.node, gradient.node, probability.node),
+    element("div", { class: "panels" }, scores.node, stepping, loss.node, gradient.node, probability.node),
     element("div", { class: "formula-box" }, formula),
-    stepping,
     status,
   );
   const bars = new ScoreBars(scores.svg, setScore);
@@ -511,17 +533,12 @@ function render({ model, el }) {
     share.textContent = counted;
     const rank = 1 + state.scores.filter((score) => score > state.scores[state.label]).length;
     const place = `the true class ranks ${rank}: ${rank <= state.k ? "inside" : "outside"} the top ${state.k}`;
-    const losses = ({ scores: s, label: y, ...options }) => [
-      ["smooth", smoothTopKLoss(s, y, options)],
-      ["hard", hardTopKLoss(s, y, options)],
-      ["cross-entropy", crossEntropy(s, y)],
-    ];
-    const line = (values) => values.flatMap(([name, value]) => [`${name} `, element("b", {}, show(value)), " · "]);
+    const line = (of) => Object.values(LOSSES).flatMap(({ title, value }) => [`${title.replace(/the | loss/g, "")} `, element("b", {}, show(value(of.scores, of.label, of))), " · "]);
     const ghost = view.pinned
-      ? [element("br"), key("ghost", ""), `pinned, τ = ${show(view.pinned.tau)}, k = ${view.pinned.k}, α = ${show(view.pinned.margin)}: `, ...line(losses(view.pinned)).slice(0, -1)]
+      ? [element("br"), key("ghost", ""), `pinned, τ = ${show(view.pinned.tau)}, k = ${view.pinned.k}, α = ${show(view.pinned.margin)}: `, ...line(view.pinned).slice(0, -1)]
       : [];
-    summary.replaceChildren(...line(losses(state)), place, ...ghost);
-    taken.textContent = view.taken ? `${view.taken} ${view.taken === 1 ? "step" : "steps"} taken; the pinned state is where they began.` : "Scores move against the gradient: s ← s − η ∂L/∂s.";
+    summary.replaceChildren(...line(state), place, ...ghost);
+    taken.textContent = view.taken ? `${view.taken} ${view.taken === 1 ? "step" : "steps"} taken, shown as dots; the pinned state is where they began.` : "Scores move against the gradient: s ← s − η ∂L/∂s.";
     // A screen reader hears the result once the hand rests, not every step on the way.
     clearTimeout(announcement);
     announcement = setTimeout(() => {
@@ -587,13 +604,13 @@ const STYLE = `
     tr { border: 0; background: none; }
     th { color: var(--soft); }
   }
-  .stepping { display: grid; grid-template-columns: 11rem 7rem auto; gap: 0.4rem 1.25rem; align-items: end; border: 1px solid var(--line); border-radius: 6px; padding: 0.3rem 0.9rem 0.7rem; margin: 0; min-width: 0;
+  .stepping { display: grid; grid-template-columns: 11rem 7rem auto; gap: 0.4rem 1.25rem; align-items: end; grid-column: 1 / -1; border: 1px solid var(--line); border-radius: 6px; padding: 0.3rem 0.9rem 0.7rem; margin: 0; min-width: 0;
     legend { float: none; width: auto; font: inherit; font-weight: 600; padding: 0 0.3rem; margin: 0; }
     .buttons { margin: 0; }
     .taken { grid-column: 1 / -1; margin: 0; color: var(--soft); font-size: 0.9em; }
   }
   .summary { margin: 0.3rem 0 0.6rem; font-variant-numeric: tabular-nums; }
-  .panels { display: grid; grid-template-columns: minmax(0, 1fr); align-items: start; gap: 1rem 1.5rem; }
+  .panels { display: grid; grid-auto-flow: dense; grid-template-columns: minmax(0, 1fr); align-items: start; gap: 1rem 1.5rem; }
   @container (min-width: 620px) { .panels { grid-template-columns: repeat(2, minmax(0, 1fr)); } }
   .panel { margin: 0; min-width: 0; }
   .note { flex: 1 1 0; min-width: 12rem; display: flex; flex-wrap: wrap; align-items: center; gap: 0 0.9rem; }
@@ -606,6 +623,7 @@ const STYLE = `
   text.front { paint-order: stroke; stroke: var(--paper); stroke-width: 4px; stroke-linejoin: round; }
   .ghost { fill: none; stroke: var(--ghost); stroke-width: 2; stroke-dasharray: 5 2; }
   .ghosts { pointer-events: none; }
+  .trail { fill: none; stroke: var(--ghost); stroke-width: 3; stroke-linecap: round; }
   .threshold { stroke: var(--soft); stroke-dasharray: 2 3; }
   .true-line { stroke: var(--true); stroke-width: 1.5; opacity: 0.6; }
   .curve.hard { stroke: var(--hard); stroke-width: 2.5; stroke-dasharray: 0.1 5; stroke-linecap: round; }
