@@ -1,9 +1,13 @@
 """The files that install the project agree with one another."""
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
+from email import message_from_bytes
 from importlib import metadata
 from pathlib import Path
 
@@ -50,9 +54,53 @@ def conda_environment() -> dict[str, str]:
     return {canonicalize_name(name): value for name, value in ranges.items() if name not in NOT_PACKAGES}
 
 
-def test_the_loss_depends_on_torch_alone():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert [Requirement(line).name for line in project["dependencies"]] == ["torch"]
+TORCH_ALONE = """
+import sys
+
+sys.modules |= dict.fromkeys(["numba", "triton", "pandas", "scipy"])  # importing them fails
+import torch, smooth_topk
+scores = torch.tensor([[2.0, 1.0, 0.5, -1.0]], requires_grad=True)
+loss = smooth_topk.smooth_topk_loss(scores, torch.tensor([2]), k=2, tau=0.1)
+loss.backward()
+print(smooth_topk.__file__, smooth_topk.__version__, round(loss.item(), 4), round(scores.grad.sum().item(), 4))
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy of the tracked sources, as pip does it, without a network."""
+    folder = tmp_path_factory.mktemp("wheel")
+    shutil.copytree(ROOT / "smooth_topk", folder / "smooth_topk", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", folder / "dist", folder)
+    return next((folder / "dist").glob("*.whl"))
+
+
+def pip(*arguments: object) -> str:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_wheel_holds_the_losses_with_their_types_and_needs_torch_alone(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (metadata_file,) = (name for name in names if name.endswith("/METADATA"))
+        requirements = message_from_bytes(archive.read(metadata_file)).get_all("Requires-Dist")
+    assert {"smooth_topk/py.typed", "smooth_topk/pivot/__init__.py", "smooth_topk/polynomials/__init__.py"} <= {*names}
+    assert not [name for name in names if name.startswith(("smooth_topk/study", "tests", "scripts", "book"))]
+    assert [Requirement(line).name for line in requirements if "extra ==" not in line] == ["torch"]
+
+
+def test_the_installed_wheel_computes_a_loss_with_torch_alone(wheel, tmp_path):
+    pip("install", "--no-deps", "--no-index", "--target", tmp_path / "site", wheel)
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
+    command = [sys.executable, "-c", TORCH_ALONE]
+    printed = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
+    place, version, loss, total = printed.split()
+    assert Path(place).is_relative_to(tmp_path)
+    assert version == smooth_topk.__version__
+    assert (float(loss), float(total)) == (1.2493, 0.0)
 
 
 def test_the_lock_file_pins_every_declared_package_within_its_range():
@@ -90,10 +138,7 @@ def test_the_conda_environment_has_the_packages_and_ranges_of_pyproject():
 
 
 def test_this_environment_is_the_locked_one():
-    printed = subprocess.run(
-        [sys.executable, "-m", "pip", "list", "--format=freeze", "--disable-pip-version-check"],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
+    printed = pip("list", "--format=freeze")
     here = {canonicalize_name(name): version.split("+")[0] for name, version in re.findall(r"(\S+)==(\S+)", printed)}
     if "smooth-topk" not in here:
         pytest.skip("smooth_topk is not installed here by scripts/setup.sh")
