@@ -137,6 +137,14 @@ def test_the_conda_environment_has_the_packages_and_ranges_of_pyproject():
     assert conda_environment() == expected
 
 
+def test_workflows_and_hooks_name_the_versions_of_the_project():
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert hooks[0]["rev"] == f"v{locked()['ruff']}"
+    jobs = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())["jobs"]
+    oldest = jobs["losses"]["strategy"]["matrix"]["include"][0]["python"]
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"] == f">={oldest}"
+
+
 def test_this_environment_is_the_locked_one():
     printed = pip("list", "--format=freeze")
     here = {canonicalize_name(name): version.split("+")[0] for name, version in re.findall(r"(\S+)==(\S+)", printed)}
