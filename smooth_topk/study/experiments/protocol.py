@@ -112,6 +112,10 @@ class Comparison:
                 found[setting, contender, search] = self.winner(trials, accuracy)
         return found
 
+    def restricted(self, setting: str) -> "Comparison":
+        """Returns the comparison in one of its settings alone."""
+        return replace(self, settings={setting: self.settings[setting]})
+
     def cells(self) -> list[tuple[str, str, int]]:
         """Returns every (setting, contender, search), the settings in their order of importance."""
         return [(s, c, n) for s in self.settings for c in self.contenders for n in range(self.searches)]

@@ -44,7 +44,7 @@ def derivative_table(
 
 
 def nonzero_shares(scores: Tensor, labels: Tensor, *, k: int, taus: Sequence[float]) -> pd.DataFrame:
-    """Returns the share of the derivatives ∂loss/∂s that are not zero in the precision of the scores, by tau.
+    """Returns how many derivatives ∂loss/∂s are not zero in the precision of the scores, and how many count, by tau.
 
     Args:
         scores: (N, n).
@@ -52,14 +52,14 @@ def nonzero_shares(scores: Tensor, labels: Tensor, *, k: int, taus: Sequence[flo
         taus: 0 is the hard loss, which has at most two derivatives per sample that are not zero.
 
     Returns:
-        Columns tau, share (0 to 1).
+        Columns tau, share (of derivatives that are not zero, 0 to 1), effective (see `effective_number`, the mean).
 
     Example:
         >>> nonzero_shares(torch.zeros(1, 4), torch.tensor([0]), k=2, taus=[1.0])["share"].tolist()
         [1.0]
     """
     scores = scores.detach().requires_grad_()
-    shares = []
+    rows = []
     for tau in taus:
         # The sum, not the mean: dividing by N could turn the smallest derivatives into zeros.
         if tau:
@@ -67,5 +67,20 @@ def nonzero_shares(scores: Tensor, labels: Tensor, *, k: int, taus: Sequence[flo
         else:
             loss = hard_topk_loss(scores, labels, k=k, reduction="sum")
         (found,) = torch.autograd.grad(loss, scores)
-        shares.append((found != 0).double().mean().item())
-    return pd.DataFrame({"tau": [float(tau) for tau in taus], "share": shares})
+        rows.append((float(tau), (found != 0).double().mean().item(), effective_number(found).mean().item()))
+    return pd.DataFrame(rows, columns=["tau", "share", "effective"])
+
+
+def effective_number(derivatives: Tensor) -> Tensor:
+    """Returns (Σ|g|)² / Σg² of each row, (N,): how many classes the derivatives reach, however small the others are.
+
+    It is 2 for two derivatives of one size, n for n of them, and 0 where all are zero.
+
+    Example:
+        >>> effective_number(torch.tensor([[1.0, -1.0, 0.0, 1e-40], [0.0, 0.0, 0.0, 0.0]])).tolist()
+        [2.0, 0.0]
+    """
+    sizes = derivatives.abs().double()
+    largest = sizes.amax(1, keepdim=True)
+    sizes = torch.where(largest > 0, sizes / largest, 0.0)
+    return sizes.sum(1).square() / sizes.square().sum(1).clamp(min=1.0)

@@ -19,6 +19,7 @@ from smooth_topk.study.data.datasets import load_data
 from smooth_topk.study.data.sources import Request
 from smooth_topk.study.experiments.paper_runs import LAPTOP, LAPTOP_LOSSES
 from smooth_topk.study.experiments.run_config import RunConfig
+from smooth_topk.study.measure.gradients import effective_number
 from smooth_topk.study.records.machine import describe_machine
 from smooth_topk.study.records.paths import published_folder
 from smooth_topk.study.records.published import add_rows
@@ -41,8 +42,9 @@ def watch(config: RunConfig, *, images: int = IMAGES, data_folder: str | Path | 
     """Trains one run and returns a row for its initial weights (epoch 0) and for the end of every epoch.
 
     Returns:
-        Rows with run_id, epoch, loss (its name), seed, images, share (of derivatives that are not zero), norm (of the
-        derivatives of one sample, the mean), rank (of the true class, the median), machine and date.
+        Rows with run_id, epoch, loss (its name), seed, images, share (of derivatives that are not zero), effective
+        (their effective number, the mean), norm (of the derivatives of one sample, the mean), rank (of the true class,
+        the median), machine and date.
     """
     data, fabric = load_data(config, data_folder), make_fabric(config)
     request = Request(data.train.rows[:images])
@@ -74,6 +76,7 @@ def _told(run: Run, config: RunConfig, inputs: Tensor, labels: Tensor, epoch: in
     gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
     return {
         "share": (gradient != 0).double().mean().item(),
+        "effective": effective_number(gradient).mean().item(),
         "norm": gradient.double().norm(dim=1).mean().item(),
         "rank": rank.double().median().item(),
     }

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from smooth_topk.study.experiments.protocol import FRESH
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.records.files import write_whole
 from smooth_topk.study.records.machine import describe_machine
@@ -53,6 +54,8 @@ def publish(
     new: dict[str, dict] = {}
     for record in [record for folder in folders for record in read_records(folder)]:
         row = {name: _text(value) for name, value in record["row"].items()}
+        if record["row"]["seed"] < FRESH:  # only the runs that are reported need the hits of their intervals
+            row.pop("test_hits", None)
         run_id = row["run_id"]
         _refuse_wrong_id(record["row"])
         published = new[run_id]["row"] if run_id in new else known.get(run_id)

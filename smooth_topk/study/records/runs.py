@@ -4,6 +4,7 @@ A file is written whole and never changed, so local workers and Ray tasks record
 Accuracies are shares between 0 and 1. Times are in seconds of computing, without the time between a kill and a restart.
 """
 
+import base64
 import json
 import math
 from collections.abc import Sequence
@@ -11,7 +12,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
+from torch import Tensor
 
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.records.files import make_folder, write_whole
@@ -27,6 +31,7 @@ RUN_TYPES: dict[str, Any] = {
     **dict.fromkeys((f"ten_crop_{way}_top{k}" for way in ("softmax", "marginals") for k in (1, 5)), float),
     **dict.fromkeys(("train_images", "num_classes", "parameters", "processes", "threads", "resumes"), int),
     **dict.fromkeys(("seconds", "images_per_second"), float),
+    "test_hits": str,  # which test images have their label among the first five, see `packed`
 }
 EPOCH_TYPES: dict[str, Any] = {
     "run_id": str,
@@ -75,6 +80,22 @@ def read_runs(folder: str | Path) -> pd.DataFrame:
 def read_epochs(folder: str | Path) -> pd.DataFrame:
     """Returns one row per epoch of every recorded run."""
     return typed_epochs(pd.DataFrame([epoch for record in read_records(folder) for epoch in record["epochs"]]))
+
+
+def packed(hits: Tensor) -> str:
+    """Returns booleans (N,) as text of N / 6 characters: base64 of eight to a byte."""
+    return base64.b64encode(np.packbits(hits.cpu().numpy())).decode()
+
+
+def unpacked(text: str, count: int) -> NDArray[np.bool_]:
+    """Returns the first `count` booleans of a text that `packed` wrote.
+
+    Example:
+        >>> import torch
+        >>> unpacked(packed(torch.tensor([True, False, True])), 3).tolist()
+        [True, False, True]
+    """
+    return np.unpackbits(np.frombuffer(base64.b64decode(text), np.uint8), count=count).astype(bool)
 
 
 def typed_runs(table: pd.DataFrame) -> pd.DataFrame:

@@ -24,9 +24,19 @@ def count_hits(scores: Tensor, labels: Tensor) -> Tensor:
 
     As in `smooth_topk.topk_error`: a label that ties with the k-th score is in, a label with a NaN score is out.
     """
-    larger = (~(scores <= scores.gather(1, labels[:, None]))).sum(1, keepdim=True)
+    larger = _larger(scores, labels)
     # Counts, not shares: they add up to the same number whatever the batches and the processes were.
     return (larger < _counted(scores.device)).sum(0).double()
+
+
+def among_first(scores: Tensor, labels: Tensor, k: int) -> Tensor:
+    """Returns whether each label is among the k highest scores, (N,)."""
+    return _larger(scores, labels)[:, 0] < k
+
+
+def _larger(scores: Tensor, labels: Tensor) -> Tensor:
+    """Returns how many scores are larger than that of the label, (N, 1); all of them where that is NaN."""
+    return (~(scores <= scores.gather(1, labels[:, None]))).sum(1, keepdim=True)
 
 
 @cache
@@ -44,6 +54,7 @@ def evaluate(
     loss: Callable[..., Tensor] | None = None,
     k: int = 5,
     after_batch: Callable[[], None] = lambda: None,
+    hits: list[Tensor] | None = None,
 ) -> dict[str, float]:
     """Returns the shares of labels found over all batches of all processes, of any and of different sizes.
 
@@ -54,6 +65,7 @@ def evaluate(
         loss: adds its mean under the name "loss"; for one crop only.
         k: of the marginals.
         after_batch: called after every batch; it may raise to stop.
+        hits: gets, batch after batch, whether each label of this process is among the first five.
 
     Returns:
         top1, top3, top5, top10 and top20, for ten crops those of the central one; beside them ten_crop_softmax_top1 and
@@ -73,8 +85,10 @@ def evaluate(
             scores = _ten_crop_scores(network, images) if images.dim() == 5 else network(images)
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         for name, answer in _ranked_by(scores, k).items():
-            for k_counted, hits in zip(TOP, count_hits(answer, labels), strict=True):
-                sums[f"{name}top{k_counted}"] += hits
+            for k_counted, counted in zip(TOP, count_hits(answer, labels), strict=True):
+                sums[f"{name}top{k_counted}"] += counted
+            if hits is not None and not name:
+                hits.append(among_first(answer, labels, 5))
         if loss is not None:
             sums["loss"] += loss(scores, labels, reduction="sum").double()
         sums["images"] += len(labels)

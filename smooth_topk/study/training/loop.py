@@ -23,6 +23,7 @@ from smooth_topk.study.data.datasets import Data
 from smooth_topk.study.experiments.run_config import FEATURES, RunConfig
 from smooth_topk.study.records.endings import Stopped
 from smooth_topk.study.records.machine import describe_machine
+from smooth_topk.study.records.runs import packed
 from smooth_topk.study.training.checkpoints import load_checkpoint, random_state, restore_random_state, save_checkpoint
 from smooth_topk.study.training.evaluation import TOP, count_hits, evaluate
 from smooth_topk.study.training.interruption import StopRequest
@@ -230,9 +231,13 @@ class Run:
         rows, best, weights = self.progress.epoch_rows, self.progress.best_epoch, self.progress.best_weights
         if best is None or weights is None:
             raise RuntimeError(f"Run {self.config.run_id} has no epoch to take its results from.")
-        last_test = self._evaluate(self.data.test_batches)
+        hits: list[Tensor] = []
+        last_test = self._evaluate(self.data.test_batches, hits=hits)
         self.network.load_state_dict(weights)
-        test = last_test if best == len(rows) - 1 else self._evaluate(self.data.test_batches)
+        test = last_test
+        if best != len(rows) - 1:
+            hits.clear()
+            test = self._evaluate(self.data.test_batches, hits=hits)
         return {
             "best_epoch": best,
             **{name: rows[best][name] for name in ("validation_top1", "validation_top5")},
@@ -240,9 +245,12 @@ class Run:
             **{f"test_top{k}": test[f"top{k}"] for k in TOP},
             **{f"last_{name}": rows[-1][name] for name in ("validation_top1", "validation_top5")},
             **{f"last_test_{name}": last_test[name] for name in ("top1", "top5")},
+            **({"test_hits": packed(torch.cat(hits))} if self.fabric.world_size == 1 else {}),
         }
 
-    def _evaluate(self, batches: Callable[..., Iterable], with_loss: bool = False) -> dict[str, float]:
+    def _evaluate(
+        self, batches: Callable[..., Iterable], with_loss: bool = False, hits: list[Tensor] | None = None
+    ) -> dict[str, float]:
         self._tick(training=self.progress.batch > 0)
         alone = self.fabric.world_size == 1  # others may have fewer batches and cannot be asked in between
         with self._explained_memory_errors("while it was evaluated"):
@@ -253,6 +261,7 @@ class Run:
                 loss=loss_at(self.config, self.progress.epoch) if with_loss else None,
                 k=self.config.k,
                 after_batch=self._stop_if_asked if alone else lambda: None,
+                hits=hits,
             )
 
     def _stop_if_asked(self) -> None:

@@ -16,7 +16,7 @@ from smooth_topk.study.data import imagenet
 from smooth_topk.study.data.datasets import load_data
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.records.endings import ended_in_order
-from smooth_topk.study.records.runs import read_epochs, read_runs
+from smooth_topk.study.records.runs import read_epochs, read_runs, unpacked
 from smooth_topk.study.training import __main__ as command
 from smooth_topk.study.training import fit as fit_module
 from smooth_topk.study.training.evaluation import evaluate
@@ -45,8 +45,8 @@ def test_the_recorded_test_figures_are_those_of_the_best_and_of_the_last_weights
     config = small_config(schedule="steps", epochs=3)
     real, tests = Run._evaluate, []
 
-    def evaluate(run, batches, with_loss=False):
-        found = real(run, batches, with_loss)
+    def evaluate(run, batches, with_loss=False, hits=None):
+        found = real(run, batches, with_loss, hits)
         if not with_loss:
             tests.append(found)
         elif run.progress.epoch > 0:
@@ -59,6 +59,8 @@ def test_the_recorded_test_figures_are_those_of_the_best_and_of_the_last_weights
     assert len(tests) == 2
     assert [record["last_test_top1"], record["test_top1"]] == [found["top1"] for found in tests]
     assert tests[0] != tests[1]
+    hits = unpacked(record["test_hits"], len(load_data(config, data).test))
+    assert hits.mean() == pytest.approx(tests[1]["top5"])
 
 
 def test_a_recorded_run_is_not_trained_again(reference, data, monkeypatch):
@@ -313,8 +315,8 @@ def test_the_test_of_a_run_with_ten_crops_averages_them_with_the_best_weights(tm
     config = RunConfig(dataset="imagenet", model="small", ten_crop=True, epochs=2, batch_size=3, loss="smooth", k=2)
     real, of_best_weights = Run._evaluate, iter([False, True])
 
-    def evaluate(run, batches, with_loss=False):
-        found = real(run, batches, with_loss)
+    def evaluate(run, batches, with_loss=False, hits=None):
+        found = real(run, batches, with_loss, hits)
         return found if with_loss or next(of_best_weights) else dict.fromkeys(found, -1.0)
 
     monkeypatch.setattr(Run, "_evaluate", evaluate)
