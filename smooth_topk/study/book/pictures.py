@@ -86,8 +86,11 @@ def _names() -> Axes:
 
 
 def _loss() -> Axes:
-    table = measure.loss_curve_table(torch.tensor(OTHER_SCORES), k=5, taus=[0.5, 1.5, 4.0], cross_entropy=False)
-    return figures.loss_curves(table, ax=figures.new_axes(figsize=SIZE))
+    others, true_scores = torch.tensor(OTHER_SCORES), torch.linspace(-5, 40, 201)
+    table = measure.loss_curve_table(others, true_scores, k=5, taus=[0.5, 1.5, 4.0], cross_entropy=False)
+    ax = figures.loss_curves(table, ax=figures.new_axes(figsize=SIZE))
+    ax.legend()
+    return ax
 
 
 def _gradient() -> Axes:

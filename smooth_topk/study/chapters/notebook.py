@@ -53,3 +53,7 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "not installed"
+
+
+if __name__ == "__main__":
+    print(check_environment().to_string())

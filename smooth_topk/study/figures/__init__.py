@@ -9,14 +9,8 @@ from smooth_topk.study.figures.accuracy import (
     small_data_figure,
     training_curves_by_tau,
 )
-from smooth_topk.study.figures.bounds import (
-    correction_band,
-    counterexample_figure,
-    gap_figure,
-    prediction_bound,
-)
 from smooth_topk.study.figures.calibration import calibration_bars, calibration_map, local_minima_curves
-from smooth_topk.study.figures.derivatives import derivative_bars, derivative_map
+from smooth_topk.study.figures.derivatives import derivative_bars
 from smooth_topk.study.figures.differences import (
     claims_figure,
     difference_figure,
@@ -25,23 +19,10 @@ from smooth_topk.study.figures.differences import (
 )
 from smooth_topk.study.figures.error_maps import error_curves, error_maps, largest_terms, stability_figure
 from smooth_topk.study.figures.family import family_curves, family_figure, tau_figure
-from smooth_topk.study.figures.losses import (
-    error_by_k,
-    loss_curves,
-    margin_curves,
-    score_bars,
-    training_accuracy,
-)
+from smooth_topk.study.figures.losses import loss_curves
 from smooth_topk.study.figures.margin import left_out_regions
-from smooth_topk.study.figures.pictures import class_pictures
 from smooth_topk.study.figures.pivot import pivot_steps
-from smooth_topk.study.figures.polynomials import (
-    level_costs,
-    operation_counts,
-    product_tree,
-    subset_shares,
-    summation_grid,
-)
+from smooth_topk.study.figures.polynomials import product_tree, summation_grid
 from smooth_topk.study.figures.probabilities import plausible_names
 from smooth_topk.study.figures.speed import k_sweep_figure, memory_figure, speed_figure
 from smooth_topk.study.figures.style import look_of_loss, new_axes, new_panels, shared_legend

@@ -1,39 +1,14 @@
-"""Figures of chapter 3: subsets, the two algorithms at work, and their operation counts."""
-
-from typing import Any
+"""Figures of chapter 3: the summation algorithm and the product tree at work."""
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Rectangle
 
-from smooth_topk.study.figures.speed import looks_of_algorithms
-from smooth_topk.study.figures.style import BLUE, DARK, GREY, bars, new_axes
-from smooth_topk.study.tables.names import algorithm_name
+from smooth_topk.study.figures.style import BLUE, DARK, GREY, new_axes
 
 PALE = "#e3edf7"  # BLUE as a background
 Node = tuple[list, float, bool]  # of the tree: coefficients, place from left to right, whether terms were dropped
 TREE_SIZE = (8.4, 4.0)  # inches: of eight leaves, at a size that can be read on a page
-
-
-def subset_shares(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """Draws the share of each subset in the first sum of eq. (9): a table of `measure.subset_table`."""
-    ax = new_axes(ax)
-    looks: dict[bool, dict[str, Any]] = {True: {"facecolor": BLUE}, False: {"facecolor": "white", "hatch": "///"}}
-    for with_label, look in looks.items():
-        part = table[table["with_label"] == with_label]
-        bars(ax, part.index, part["share"], edgecolor=DARK, linewidth=0.8, **look)
-    total = table["share"][table["with_label"]].sum()
-    ax.legend(
-        handles=[
-            Patch(facecolor=BLUE, edgecolor=DARK, label=f"with the true class: {100 * total:.0f} % together"),
-            Patch(facecolor="white", edgecolor=DARK, hatch="///", label=f"without it: {100 - 100 * total:.0f} %"),
-        ]
-    )
-    ax.grid(axis="x", visible=False)
-    ax.set_xticks(table.index, table["subset"], rotation=90)
-    ax.set(xlabel="subset of the classes", ylabel="share of the weight", ylim=(0, None))
-    return ax
 
 
 def summation_grid(e: list, k: int, *, step: int | None = None, ax: Axes | None = None) -> Axes:
@@ -50,15 +25,15 @@ def summation_grid(e: list, k: int, *, step: int | None = None, ax: Axes | None 
     for i, column in enumerate(columns):
         for j, value in enumerate(column):
             ax.add_patch(_cell(i, j, PALE if i == step else "white"))
-            ax.text(i, j, f"{value:g}", ha="center", va="center", color=GREY if value == 0 else DARK)
+            ax.text(i, j, short(value), ha="center", va="center", color=GREY if value == 0 else DARK)
     top = min(k, step)
     if step:
         for row in (top, top - 1):
             ends = {"shrinkA": _beside(columns[step - 1][row]), "shrinkB": _beside(columns[step][top])}
             arrow = {"arrowstyle": "->", "color": BLUE, "linewidth": 1.4} | ends
             ax.annotate("", (step, top), (step - 1, row), arrowprops=arrow)
-        ax.text(step - 0.47, top - 0.72, f"× {e[step - 1]:g}", color=BLUE, fontsize=9, ha="left", va="center")
-    ax.set_xticks(range(len(e) + 1), ["start", *(f"$e_{{{i}}}$ = {value:g}" for i, value in enumerate(e, 1))])
+        ax.text(step - 0.47, top - 0.72, f"× {short(e[step - 1])}", color=BLUE, fontsize=9, ha="left", va="center")
+    ax.set_xticks(range(len(e) + 1), ["start", *(f"$e_{{{i}}}$ = {short(value)}" for i, value in enumerate(e, 1))])
     ax.set_yticks(range(k + 1), [f"$\\sigma_{j}$" for j in range(k + 1)])
     ax.set(xlim=(-0.5, len(e) + 0.5), ylim=(-0.5, k + 0.5))
     ax.grid(False)
@@ -69,7 +44,7 @@ def product_tree(e: list, k: int, *, levels: int | None = None, ax: Axes | None 
     """Draws the tree of Algorithm 1: leaves 1 + e_i X, each node the product of its two children up to degree k.
 
     Args:
-        e: the elements, best eight small integers; an odd level is padded by the polynomial 1.
+        e: the elements, eight at most; an odd level is padded by the polynomial 1.
         levels: how many levels of products are shown; default all.
     """
     ax = new_axes(ax, figsize=TREE_SIZE)
@@ -97,38 +72,14 @@ def product_tree(e: list, k: int, *, levels: int | None = None, ax: Axes | None 
     return ax
 
 
-def operation_counts(table: pd.DataFrame, *, k: int, ax: Axes | None = None) -> Axes:
-    """Draws how many multiplications each algorithm makes against the number of elements n, with the line kn.
+def short(value: float) -> str:
+    """Returns a number with one decimal below 100 and none from there on; whole numbers have none.
 
-    Args:
-        table: columns algorithm, n, multiplications.
+    Example:
+        >>> short(16.72), short(12345.6), short(3)
+        ('16.7', '12,346', '3')
     """
-    ax = new_axes(ax)
-    for name, look in looks_of_algorithms(table["algorithm"].unique()).items():
-        part = table[table["algorithm"] == name]
-        ax.plot(part["n"], part["multiplications"], label=algorithm_name(name), **look)
-    n = np.array(sorted(table["n"].unique()))
-    ax.plot(n, k * n, color=DARK, linewidth=1, label=f"kn, k = {k}")
-    ax.set(xscale="log", yscale="log", xlabel="number of elements n", ylabel="multiplications")
-    ax.legend()
-    return ax
-
-
-def level_costs(table: pd.DataFrame, *, n: int, ax: Axes | None = None) -> Axes:
-    """Draws the multiplications of each level of the product tree, divided by kn, one line per k.
-
-    Args:
-        table: of `measure.level_cost_table`, for the same n.
-    """
-    ax = new_axes(ax)
-    looks = [("-", "o"), ("--", "s"), ("-.", "D")]
-    for (k, part), (line, marker) in zip(table.groupby("k"), looks, strict=False):
-        share = part["multiplications"] / (k * n)
-        ax.plot(part["elements"], share, color=GREY, linestyle=line, marker=marker, markersize=4, label=f"k = {k}")
-    ax.set_xscale("log", base=2)
-    ax.set(xlabel="elements m in each product of the level", ylabel="multiplications ÷ kn", ylim=(0, None))
-    ax.legend()
-    return ax
+    return f"{value:,.1f}" if value < 100 and value != int(value) else f"{value:,.0f}"
 
 
 def polynomial_text(coefficients: list) -> list[str]:
@@ -143,7 +94,7 @@ def polynomial_text(coefficients: list) -> list[str]:
     small = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
     powers = ["", "X", *(f"X{str(degree).translate(small)}" for degree in range(2, len(coefficients)))]
     pairs = zip(coefficients, powers, strict=False)
-    return [power if coefficient == 1 and power else f"{coefficient:g}{power}" for coefficient, power in pairs]
+    return [power if coefficient == 1 and power else f"{short(coefficient)}{power}" for coefficient, power in pairs]
 
 
 def _merge(left: Node, right: Node, k: int) -> Node:
@@ -162,7 +113,7 @@ def _write_polynomial(ax: Axes, place: float, height: int, coefficients: list, d
 
 def _beside(value: float) -> float:
     """How far from the middle of a number an arrow ends, in points, so that it does not touch the digits."""
-    return 6 + 3.2 * len(f"{value:g}")
+    return 6 + 3.2 * len(short(value))
 
 
 def _cell(i: int, j: int, colour: str) -> Rectangle:

@@ -6,14 +6,6 @@ need no training; `runner`, `training_step`, `sparsity`, `disk_space` and `score
 modules is imported by itself.
 """
 
-from smooth_topk.study.measure.bounds import (
-    correction_bounds,
-    counterexample,
-    counterexample_table,
-    gap_table,
-    hard_margins,
-    smooth_loss_table,
-)
 from smooth_topk.study.measure.contenders import find_contenders, find_peers
 from smooth_topk.study.measure.errors import (
     accuracy_grid,
@@ -25,9 +17,8 @@ from smooth_topk.study.measure.errors import (
 )
 from smooth_topk.study.measure.exponents import fit_exponents
 from smooth_topk.study.measure.gradients import derivative_table, derivatives, nonzero_shares
-from smooth_topk.study.measure.loss_curves import error_by_k_table, loss_curve_table, margin_curve_table
+from smooth_topk.study.measure.loss_curves import loss_curve_table
 from smooth_topk.study.measure.memory import peak_bytes
-from smooth_topk.study.measure.operations import count_multiplications, level_cost_table
 from smooth_topk.study.measure.speed import (
     Settings,
     measure_backward,
@@ -38,4 +29,4 @@ from smooth_topk.study.measure.speed import (
     measure_memory,
     measure_peers,
 )
-from smooth_topk.study.measure.subsets import largest_term_table, subset_table
+from smooth_topk.study.measure.subsets import largest_term_table

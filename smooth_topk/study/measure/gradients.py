@@ -31,16 +31,16 @@ def derivative_table(
     names: Sequence[str] | None = None,
     margin: float = 1.0,
 ) -> pd.DataFrame:
-    """Returns the derivatives of one sample: columns loss, name, score, derivative, true, by descending score."""
+    """Returns the derivatives of one sample: columns loss, k, name, derivative, true, by descending score."""
     names = list(names) if names else [str(index) for index in range(len(scores))]
     order = scores.argsort(descending=True, stable=True).tolist()
     found = derivatives(scores[None], torch.tensor([label]), k=k, taus=taus, margin=margin)
     rows = [
-        (loss, names[index], scores[index].item(), values[0, index].item(), index == label)
+        (loss, k, names[index], values[0, index].item(), index == label)
         for loss, values in found.items()
         for index in order
     ]
-    return pd.DataFrame(rows, columns=["loss", "name", "score", "derivative", "true"])
+    return pd.DataFrame(rows, columns=["loss", "k", "name", "derivative", "true"])
 
 
 def nonzero_shares(scores: Tensor, labels: Tensor, *, k: int, taus: Sequence[float]) -> pd.DataFrame:

@@ -350,7 +350,10 @@ def test_a_value_that_no_run_can_have_is_refused(project, override, sentence):
         ("09.grouping=foo", "grouping cannot be 'foo': noise_grouping must be one of superclass, index_blocks"),
         ("04.taus=[-1.0]", "taus cannot be -1.0: tau must be positive"),
         ("04.taus=['a']", "taus must be of the same type as [10.0"),
-        ("03.timed_sizes=[2.5]", "timed_sizes must be of the same type as [64, 256, 1024], got [2.5]"),
+        (
+            "03.counted_sizes=[2.5]",
+            "counted_sizes must be of the same type as [8, 16",
+        ),
         ("07.sizes=[0]", "sizes must be finite and at least 1, got [0]"),
         ("07.rounds=0", "rounds must be finite and at least 1, got 0"),
         ("11.image=-1", "image must be finite and at least 0, got -1"),

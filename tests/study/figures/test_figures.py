@@ -142,7 +142,7 @@ def test_the_error_map_crosses_out_what_is_not_finite():
 
 def test_loss_curves_show_the_values_of_the_losses():
     others = torch.linspace(-1, 1, 9)
-    table = measure.loss_curve_table(others, k=2, taus=[1e-4])
+    table = measure.loss_curve_table(others, torch.linspace(-5, 5, 51), k=2, taus=[1e-4])
     hard, smooth = (table[table["loss"] == loss]["value"].to_numpy() for loss in ("hard", "smooth"))
     assert np.abs(hard - smooth).max() < 1e-3  # the limit of Proposition 2, tau log of a binomial away
     ax = figures.loss_curves(table)
@@ -151,7 +151,7 @@ def test_loss_curves_show_the_values_of_the_losses():
 
 
 def test_several_taus_take_the_colours_of_the_map():
-    ax = figures.loss_curves(measure.loss_curve_table(torch.zeros(9), k=2, taus=[0.1, 1.0]))
+    ax = figures.loss_curves(measure.loss_curve_table(torch.zeros(9), torch.linspace(-5, 5, 51), k=2, taus=[0.1, 1.0]))
     assert line(ax, "smooth, τ = 0.1").get_color() == style.tau_colour(0.1)
     assert style.tau_colour(0.1) != style.tau_colour(1.0)
 

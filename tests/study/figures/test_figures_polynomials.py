@@ -1,6 +1,6 @@
 """Figures and tables of chapters 3 to 6: what is drawn and counted is what the mathematics says."""
 
-from math import comb, log
+from math import log
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from drawn import bar_heights
 
 from smooth_topk import smooth_topk_loss
 from smooth_topk.study import figures, measure
@@ -30,16 +29,6 @@ def texts(ax):
     return [text.get_text() for text in ax.texts]
 
 
-def test_the_share_of_the_subsets_with_the_label_is_the_loss():
-    scores, label = torch.tensor([2.0, 1.0, 0.5, 0.2, -1.0]), torch.tensor(2)
-    table = measure.subset_table(scores, 2, k=2, tau=0.5)
-    assert len(table) == comb(5, 2)
-    share = table["share"][table["with_label"]].sum()
-    loss = smooth_topk_loss(scores.double(), label, k=2, tau=0.5).item()
-    assert -0.5 * log(share) == pytest.approx(loss, abs=ROUNDING)
-    assert bar_heights(figures.subset_shares(table)) == table["share"].tolist()
-
-
 def test_the_grid_of_the_summation_algorithm_ends_with_the_polynomials():
     ax = figures.summation_grid(NUMBERS, 3)
     assert texts(ax)[-6:-1] != texts(figures.summation_grid(NUMBERS, 3, step=4))[-6:-1]
@@ -57,16 +46,6 @@ def test_an_odd_level_of_the_tree_is_padded_by_one():
 
 def test_a_term_with_coefficient_one_is_written_without_it():
     assert polynomial_text([1, 1, 12]) == ["1", "X", "12X²"]
-
-
-def test_multiplications_are_counted_and_not_estimated():
-    assert measure.count_multiplications(lambda e, k: e[0] * e[1] + 2 * e[2], n=3, k=1) == 2
-
-
-def test_operation_counts_are_drawn_beside_kn():
-    counts = pd.DataFrame({"algorithm": ["summation"] * 2, "n": [10, 100], "multiplications": [27, 297]})
-    ax = figures.operation_counts(counts, k=3)
-    assert [line.get_ydata().tolist() for line in ax.lines] == [[27, 297], [30, 300]]
 
 
 @pytest.mark.parametrize("tau", [10.0, 0.1, 1e-4])

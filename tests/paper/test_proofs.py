@@ -1,12 +1,16 @@
-"""The numbers of book/proofs.md: what it counts, and what it measures."""
+"""The formula of chapter 2 and the numbers of book/proofs.md: what it counts, and what it measures."""
 
 from fractions import Fraction
-from math import ceil, log2
+from math import ceil, exp, log, log1p, log2
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
+from smooth_topk import hard_topk_loss, smooth_topk_loss
+
+ROUNDING = 1e-9  # float64, some hundred operations
 
 
 def product_up_to(p, q, k):
@@ -73,3 +77,30 @@ def test_measured_from_the_balance_k_minus_1_and_k_are_the_most_likely_numbers(e
     largest = shares.argsort(descending=True)
     assert sorted(largest[:2].tolist()) == [k - 1, k]
     assert len(shares) == 2 or shares[largest[2]] < shares[largest[1]]
+
+
+@given(st.lists(st.floats(-20, 20), min_size=3, max_size=9), st.sampled_from([0.05, 0.5, 1.0, 10.0]), st.data())
+def test_the_smooth_loss_is_a_softplus_of_the_shortfall_with_a_bounded_correction(values, tau, data):
+    n = len(values)
+    k, label = data.draw(st.integers(1, n - 1)), data.draw(st.integers(0, n - 1))
+    scores = torch.tensor(values, dtype=torch.float64)
+    kth = sorted(values[:label] + values[label + 1 :])[-k]
+    h = torch.tensor(1 + (kth - values[label]) / k, dtype=torch.float64)
+    least, largest = (tau * torch.logaddexp(h / tau + c, torch.zeros(())) for c in (-log(k), log(n - k)))
+    loss = smooth_topk_loss(scores, torch.tensor(label), k=k, tau=tau)
+    hard = hard_topk_loss(scores, torch.tensor(label), k=k)
+    assert hard.item() == pytest.approx(h.clamp_min(0).item(), abs=ROUNDING)
+    assert least - ROUNDING <= loss <= largest + ROUNDING
+    assert -tau * log(k) - ROUNDING <= loss - hard <= tau * log(n - k + 1) + ROUNDING
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_the_bounds_of_the_correction_are_limits(k):
+    classes, far = 9, 1e4
+    lowest = torch.full((classes,), -far, dtype=torch.float64)
+    lowest[: k + 1] = 0.0  # k others tie, the rest is far below
+    highest = torch.zeros(classes, dtype=torch.float64)
+    highest[1:k] = far  # k - 1 others are far above, the rest ties
+    for scores, c in ((lowest, -log(k)), (highest, log(classes - k))):
+        loss = smooth_topk_loss(scores, torch.tensor(0), k=k, tau=1.0, margin=1.0)
+        assert loss.item() == pytest.approx(log1p(exp(1.0 + c)), abs=ROUNDING)
