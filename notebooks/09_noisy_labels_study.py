@@ -50,6 +50,16 @@ notebook.start(profile)
 # of zero, even on the noisy labels. The paper claims that $L_{5,1}$ keeps more of its top-5 accuracy than cross-entropy
 # as $p$ grows.
 #
+# **Figure.** Label noise with $p = 0.8$ within superclasses, for a photograph of a shark. The label is redrawn from the
+# five fish, the shark among them: 36 % of the labels stay right, each other fish gets 16 %, and a tree gets none.
+
+# %% tags=["hide-input"]
+fish = ["shark", "ray", "trout", "flatfish", "aquarium fish"]
+ax = figures.label_noise(fish, ["oak", "pine", "willow", "palm", "maple"], 0.8)
+
+# %% [markdown]
+# [The page before chapter 8](../book/experiments.md) trains two small networks with such labels while you watch.
+#
 # Our numbers in this chapter come from two scales, and the text says which. **Features**: a head with one
 # hidden layer trained on built-in features of 20,000 CIFAR-100 images, five seeds. **Images**: a network of 160
 # thousand parameters trained on 5,000 CIFAR-100 images, two seeds. Beside them stand the paper's numbers, those of a

@@ -44,11 +44,13 @@ from smooth_topk.study.measure.calibration import (
     read_calibration,
 )
 from smooth_topk.study.measure.calibration_theory import tying_noise
+from smooth_topk.study.measure.expected_loss import expected_loss
 from smooth_topk.study.measure.family_curves import (
     SHOWN,
     family_curve_table,
     is_installed,
 )
+from smooth_topk.study.measure.minimise import minimise
 from smooth_topk.study.records import evidence, paths
 from smooth_topk.study.tables.family import NAMES
 
@@ -171,6 +173,26 @@ assert pull.loc[0.5, "topk_transition"] > 1 > pull.loc[0.5, "cross_entropy"]
 # expectation $\sum_y p_y L(s, y)$ always have these classes as their $k$ largest. A loss that is not calibrated can be
 # wrong with endless data and a perfect network.
 #
+# **Figure.** A loss that is not calibrated, with four classes and $k = 2$. Left: the probabilities; the best answer is A
+# and B. Middle: scores that minimise the expected hard loss tie B with C and D, so nothing says which of them belongs to
+# the answer. Right: scores that minimise the expected $L_{2,1}$ have the order of the probabilities.
+
+# %% tags=["hide-input"]
+truth = torch.tensor([0.3, 0.27, 0.23, 0.2], dtype=torch.float64)
+best = {}
+for name, options in {"hard_topk": {}, "smooth_topk": {"tau": 1.0}}.items():
+    expected = expected_loss(name, {"k": 2, "margin": 1.0, **options})
+    found = minimise(
+        lambda scores, _, loss=expected: loss(scores, truth.expand_as(scores)),
+        truth.log()[None],
+    )
+    best[name] = found.points[0].tolist()
+gaps = {name: scores[1] - scores[2] for name, scores in best.items()}  # B minus C
+assert abs(gaps["hard_topk"]) < 1e-9 < 0.1 < gaps["smooth_topk"]
+shown = {"hard top-2": best["hard_topk"], "L_{2,1}": best["smooth_topk"]}
+panels = figures.tie_of_scores(truth.tolist(), shown, k=2)
+
+# %% [markdown]
 # For 24 toy distributions over 4, 5 and 6 classes and $k = 1, 2, 3$ we minimised the expected loss to the precision of
 # float64, from twelve starts each, and looked at the answer. Next to the minimum we computed the best scores in which
 # the $k$-th and the next class *tie*. If a tie costs nothing, the loss does not tell the two classes apart.

@@ -244,10 +244,13 @@ def test_the_formula_shows_the_numbers_of_the_moment(book, watched):
 def test_the_gradient_of_cross_entropy_is_drawn_on_the_scale_of_the_others(book, watched):
     page = settled(watched.page, book / "explorer.html")
     page.get_by_role("button", name="Cross-entropy: k = 1").click()
-    places = """(number = (length) => length.baseVal.value) => ({
-      marks: [...document.querySelectorAll('.gradient .curve.cross')].map((mark) => number(mark.y1)),
-      bars: [...document.querySelectorAll('.gradient .fill.smooth')].map((bar) => [bar.y, bar.height].map(number)),
-    })"""
+    places = """() => {
+      const number = (length) => length.baseVal.value;
+      return {
+        marks: [...document.querySelectorAll('.gradient .curve.cross')].map((mark) => number(mark.y1)),
+        bars: [...document.querySelectorAll('.gradient .fill.smooth')].map((bar) => [bar.y, bar.height].map(number)),
+      };
+    }"""
     page.wait_for_function(f"() => ({places})().bars[8][1] > 50")
     found = page.evaluate(places)
     for mark, (top, height) in zip(found["marks"], found["bars"], strict=True):  # the losses are equal

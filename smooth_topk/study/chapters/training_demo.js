@@ -9,7 +9,7 @@ const POINTS = 150;
 const SPREAD = 0.4; // standard deviation of a class around its centre, on a circle of radius one
 const WAVES = 256; // hidden units with fixed random weights
 const WIDTHS = [1, 0.2]; // every second wave is long, the others are short enough to single out one point
-const STEPS = 600;
+export const STEPS = 600;
 const RATE = 1; // of cross-entropy; the smooth loss has k times this rate and a k-th of the decay
 const MOMENTUM = 0.9;
 const EDGE = 2; // the plane is shown and measured from -EDGE to EDGE
@@ -309,7 +309,7 @@ class Chart {
 // ---- The demo ------------------------------------------------------------------------------------------------------
 
 const DEMO = { noise: 0.6, decay: 0, tau: 1, k: 2, margin: 1, seed: 1 };
-const DECAYS = [0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2];
+export const DECAYS = [0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2];
 const TAUS = [0.01, 0.03, 0.1, 0.3, 1, 3, 10];
 const SLICE = 12; // milliseconds of a frame for trying weight decays
 const overSteps = { ticks: [1, 10, 100, STEPS].map((step) => [step, String(step)]), place: (step) => Math.log(step) / Math.log(STEPS), label: "steps" };
