@@ -41,15 +41,17 @@ import pandas as pd
 import torch
 
 from smooth_topk import log_symmetric_polynomials, smooth_topk_loss
+from smooth_topk.study import figures, measure, tables
+from smooth_topk.study.chapters import controls, notebook
+from smooth_topk.study.chapters.spider import spider
 from smooth_topk.polynomials import (
     backward,
     divide_and_conquer,
     without_label,
 )
-from smooth_topk.study import figures, measure, tables
-from smooth_topk.study.chapters import controls, notebook
 
 notebook.start(profile)
+generator = torch.Generator().manual_seed(0)
 
 # %% [markdown]
 # ## What a derivative is
@@ -59,6 +61,8 @@ notebook.start(profile)
 # eq. (16):
 #
 # $$\delta_{j,i} = \frac{\partial \sigma_j(\mathbf{e})}{\partial e_i} = \sigma_{j-1}(\mathbf{e} \text{ without } e_i).$$
+#
+# Here are $\delta_{5,i}$ of the six other classes of the spider in its web, at $\tau = 1$:
 
 
 # %%
@@ -71,13 +75,16 @@ def summation(e, k):
 
 
 # %%
-e = torch.tensor([1.0, 2.0, 0.5, 3.0, 1.5, 4.0], dtype=torch.float64)
-e.requires_grad_()
-(by_autograd,) = torch.autograd.grad(summation(e, 3)[3], e)
-left_out = [summation([*e[:i], *e[i + 1 :]], 2)[2] for i in range(len(e))]
+scores, names, label = spider()
+others = torch.cat([scores[:label], scores[label + 1 :]])
+names = names[:label] + names[label + 1 :]
+e = torch.exp(others / (k * 1.0)).requires_grad_()
+(by_autograd,) = torch.autograd.grad(summation(e, k)[k], e)
+left_out = [summation([*e[:i], *e[i + 1 :]], k - 1)[k - 1] for i in range(len(e))]
 left_out = torch.stack(left_out).detach()
-print("δ_3,i for i = 1, ..., 6:", ", ".join(f"{value:g}" for value in left_out))
 assert torch.allclose(by_autograd, left_out, rtol=1e-14)
+shown = pd.DataFrame({"e": e.detach(), "δ₅": left_out}, index=names)
+tables.show(shown.T.map("{:,.2f}".format))
 
 # %% [markdown]
 # ## Algorithm 2
@@ -102,23 +109,18 @@ def recursion(value, sigma, k):
     return delta
 
 
-# %% [markdown]
-# With fractions, which never round, Algorithm 2 is exact.
-
 # %%
-# For six fractions, every derivative of every degree equals σ without the element.
-numbers = [Fraction(n, 2) for n in (2, 4, 1, 6, 3, 8)]
+# With fractions, which never round, Algorithm 2 is exact for every element and degree.
+numbers = [Fraction(round(10 * value), 10) for value in e.tolist()]
 sigma = summation(numbers, 6)
 for i, value in enumerate(numbers):
-    others = numbers[:i] + numbers[i + 1 :]
-    assert recursion(value, sigma, 6) == summation(others, 5)
+    rest = numbers[:i] + numbers[i + 1 :]
+    assert recursion(value, sigma, 6) == summation(rest, 5)
 
 # %% [markdown]
 # Algorithm 2 also needs little memory. Automatic differentiation keeps every buffer of the tree for the backward pass,
 # while Algorithm 2 keeps only $\mathbf{e}$ and the $\sigma_j$. The table counts the numbers kept for one row of 1,000
-# classes. The advantage in time is smaller ([chapter 7](07_speed.ipynb)): on our processor Algorithm 2 is nearly twice
-# as fast as automatic differentiation with up to 1,000 classes, equally fast with 10,000, and takes 1.5 times as long
-# with 100,000.
+# classes. The advantage in time is smaller, as [chapter 7](07_speed.ipynb) shows.
 
 
 # %% tags=["hide-input"]
@@ -134,60 +136,72 @@ def numbers_kept(algorithm):
     return sum(kept.values())
 
 
-names = {
-    "automatic differentiation": "divide_and_conquer_autograd",
-    "Algorithm 2": "divide_and_conquer",
+memory = {
+    "automatic differentiation": numbers_kept("divide_and_conquer_autograd"),
+    "Algorithm 2": numbers_kept("divide_and_conquer"),
 }
-memory = {name: numbers_kept(algorithm) for name, algorithm in names.items()}
+assert memory["Algorithm 2"] < memory["automatic differentiation"] / 10
 kept = pd.DataFrame({"numbers kept for the backward pass": memory})
 tables.show(kept.map("{:,}".format))
-
-# %%
-# Algorithm 2 keeps less than a tenth.
-assert memory["Algorithm 2"] < memory["automatic differentiation"] / 10
 
 # %% [markdown]
 # ## Where it breaks
 #
-# Let one element $e_i$ be large and the others near one. Then nearly all of $\sigma_{j-1}$ is $e_i \, \delta_{j-1,i}$.
-# The recursion subtracts two numbers that are nearly equal, and what remains consists largely of their rounding errors.
-# Here is the first subtraction in single precision (float32), with $e_i = 10^5$:
+# As $\tau$ falls, the elements of the spider move apart. At $\tau = 0.1$ the largest, *gold*, is 9,000 times as large as
+# the smallest. The table shows the relative errors of the derivatives for *gold* by Algorithm 2 in single precision
+# (float32).
+
 
 # %%
-generator = torch.Generator().manual_seed(0)
-others = torch.exp(0.3 * torch.randn(10, generator=generator))
-e = torch.cat([torch.tensor([1e5]), others])
-total = e.sum()
-print(f"σ_1 = {total:.2f}, minus e_i = {total - e[0]:.4f}")
-print(f"exact: {others.double().sum():.4f}")
-
-# %% [markdown]
-# Of the seven decimal digits of a float32, about three are right in $\delta_{2,i}$. The next step multiplies the error
-# by $e_i$.
+def exactly(value):
+    """The same number as a fraction; sums and products of fractions do not round."""
+    return Fraction(value.item())
 
 
-# %% tags=["hide-input"]
-def recursion_errors(value, others, k):
-    """Relative errors of delta_2..delta_k by Algorithm 2 in float32."""
-    e = torch.cat([torch.tensor([value]), others]).float()
-    exact = summation([Fraction(number.item()) for number in e[1:]], k - 1)
+def recursion_errors(e, k):
+    """Relative errors of delta_2..delta_k of the first element by Algorithm 2 in float32."""
+    e = e.float()
+    exact = summation([exactly(value) for value in e[1:]], k - 1)
     found = recursion(e[0], summation(e, k), k)
     ratios = [found[j - 1].item() / float(exact[j - 1]) for j in range(2, k + 1)]
     return [abs(ratio - 1) for ratio in ratios]
+
+
+elements = {value: torch.exp(others / (k * value)) for value in (1.0, 0.3, 0.1, 0.08)}
+errors = {f"τ = {tau:g}": recursion_errors(e, k) for tau, e in elements.items()}
+assert 0.4 < errors["τ = 0.1"][-1] < 0.5
+assert errors["τ = 0.08"][-1] > 100
+assert round((elements[0.1].max() / elements[0.1].min()).item(), -3) == 9000
+shown = pd.DataFrame(errors, index=["δ₂", "δ₃", "δ₄", "δ₅"]).T
+tables.show(shown.map("{:.0e}".format))
+
+# %% [markdown]
+# At $\tau = 0.1$ the last derivative, $\delta_5$, is off by 40 %, and at $\tau = 0.08$ by a factor of more than 100. Why?
+# Nearly all of $\sigma_{j-1}$ consists of products with
+# *gold*, which is $e_i \, \delta_{j-1,i}$. The recursion subtracts two numbers that are nearly equal, and what remains
+# consists largely of their rounding errors. The next step multiplies the error by $e_i$ again.
+#
+# To see the law, let one element $e_i$ grow among ten others that are near one.
+#
+# **Figure.** Relative errors of $\delta_{2,i}$ to $\delta_{5,i}$ by Algorithm 2 in float32, compared with exact
+# fractions. On these log scales the slopes are 1, 2, 3 and 4: each step multiplies the error by $e_i$. Where the error
+# exceeds one, no digit is right, and the sign may be wrong too.
+
+# %% tags=["hide-input"]
+near_one = torch.exp(0.3 * torch.randn(10, generator=generator))
+
+
+def with_large(value, factor=1.0):
+    return factor * torch.cat([torch.tensor([value]), near_one])
 
 
 values = np.logspace(-2, 8, points)
 rows = [
     (value, rf"$\delta_{{{j}}}$", error)
     for value in values
-    for j, error in enumerate(recursion_errors(value, others, k), 2)
+    for j, error in enumerate(recursion_errors(with_large(value), k), 2)
 ]
 broken = pd.DataFrame(rows, columns=["e", "derivative", "error"])
-
-# %% [markdown]
-# **Figure.** Relative errors of $\delta_{2,i}$ to $\delta_{5,i}$ by Algorithm 2 in float32, against exact fractions,
-# while $e_i$ grows. On these log scales the slopes are 1, 2, 3 and 4: each step multiplies the error by $e_i$. Where
-# the error exceeds one, no digit is right, and the sign may be wrong too.
 
 # %%
 ax = figures.error_curves(broken, x="e", curves="derivative")
@@ -196,28 +210,24 @@ ax = figures.error_curves(broken, x="e", curves="derivative")
 # This is **Observation 1** of the paper. Let $u$ be the machine precision, the relative size of a rounding error, which
 # is about $10^{-7}$ in float32. The rounding error of the first subtraction is about $e_i u$. Each of the $k-2$ further
 # steps multiplies it by $e_i$. So the error of $\delta_{k,i}$ grows like $e_i^{\,k-1} u$. (The paper starts from an
-# error $\epsilon$ of the first subtraction and ends with $e_i^{\,k-1} \epsilon$, which is one power too high:
-# [erratum 11](../book/errata.md#11-the-exponent-of-observation-1).)
-
-# %%
-# At e_i = 1 the recursion is right to five digits; at 1e5 δ_5 has none; from 1e5 to 1e7
-# the errors of δ_3, δ_4 and δ_5 grow by about 100², 100³ and 100⁴.
-assert max(recursion_errors(1.0, others, k)) < 1e-5
-assert recursion_errors(1e5, others, k)[-1] > 1
-before, after = (recursion_errors(value, others, k) for value in (1e5, 1e7))
-growth = {j: after[j - 2] / before[j - 2] for j in (3, 4, 5)}
-assert all(0.1 < ratio / 100 ** (j - 1) < 10 for j, ratio in growth.items())
-
-# %% [markdown]
+# error $\epsilon$ of the first subtraction and ends with $e_i^{\,k-1} \epsilon$, one power more than necessary:
+# [erratum 11](../book/errata.md#11-the-exponent-of-observation-1-is-loose).)
+#
 # The observation names two conditions: $e_i$ is far above one, and $e_i$ is far above the other elements. Only the
 # second condition matters, because multiplying all elements by a constant does not change a relative error.
 
 # %%
+# At e_i = 1 the recursion is right to five digits; at 1e5 δ_5 has none; from 1e5 to 1e7
+# the errors of δ_3, δ_4 and δ_5 grow by about 100², 100³ and 100⁴.
+assert max(recursion_errors(with_large(1.0), k)) < 1e-5
+before, after = (recursion_errors(with_large(value), k) for value in (1e5, 1e7))
+assert before[-1] > 1
+growth = {j: after[j - 2] / before[j - 2] for j in (3, 4, 5)}
+assert all(0.1 < ratio / 100 ** (j - 1) < 10 for j, ratio in growth.items())
 # Scaled down by a million, δ_5 of the same elements has no right digit either; elements
 # of equal size give five right digits, even if all of them are a million.
-factor = 2.0**-20
-assert recursion_errors(1e5 * factor, others * factor, k)[-1] > 1
-assert max(recursion_errors(1.0 / factor, others / factor, k)) < 1e-5
+assert recursion_errors(with_large(1e5, 2.0**-20), k)[-1] > 1
+assert max(recursion_errors(with_large(1.0, 2.0**20), k)) < 1e-5
 
 # %% [markdown]
 # ## The series
@@ -234,7 +244,8 @@ assert max(recursion_errors(1.0 / factor, others / factor, k)) < 1e-5
 #
 # The value that we replaced by zero is $\delta_{k+p+1,i} = \sigma_{k+p}(\mathbf{e} \text{ without } e_i)$, and each of
 # the $p + 1$ steps divides it by $e_i$. So the error is exactly $\sigma_{k+p}(\mathbf{e} \text{ without } e_i) /
-# e_i^{\,p+1}$. This is **Proposition 6**. Fractions do not round, so the equality can be checked exactly:
+# e_i^{\,p+1}$. This is **Proposition 6**. Fractions do not round, so the equality can be checked exactly, here for
+# $\delta_2$ of *gold*:
 
 
 # %%
@@ -244,107 +255,104 @@ def series(value, sigma, k, p, shift=1):
 
 
 # %%
-n, i, degree = len(numbers), 5, 2
-rest = summation(numbers[:i] + numbers[i + 1 :], n)
+n, degree = len(numbers), 2
+gold, rest = numbers[0], summation(numbers[1:], n)
+sigma = summation(numbers, n)
 for p in range(n - degree + 1):
-    error = abs(rest[degree - 1] - series(numbers[i], sigma, degree, p))
-    print(f"p = {p}: error {error} = {float(error):.4f}")
-    assert error == rest[degree + p] / numbers[i] ** (p + 1)
+    error = abs(rest[degree - 1] - series(gold, sigma, degree, p))
+    print(f"p = {p}: exact {float(rest[degree - 1]):.1f}, error {float(error):.4f}")
+    assert error == rest[degree + p] / gold ** (p + 1)
 
 # %%
 # The complete series is exact; with the printed exponent it is wrong by the factor e_i.
 complete = n - degree  # no term is left out
-assert series(numbers[i], sigma, degree, complete) == rest[degree - 1]
-printed = series(numbers[i], sigma, degree, complete, shift=0)
-assert printed == numbers[i] * rest[degree - 1]
+assert series(gold, sigma, degree, complete) == rest[degree - 1]
+printed = series(gold, sigma, degree, complete, shift=0)
+assert printed == gold * rest[degree - 1]
 
 # %% [markdown]
 # ## When to use which
 #
 # The recursion is accurate for small elements, and the series is accurate for large ones.
+#
+# **Figure.** Relative errors of $\delta_{k,i}$ in float32 for one element $e_i$ among ten others near one. To the left
+# of the point where the two curves cross, the recursion is better. To the right, the series is better. Move the order
+# $p$, then $k$: for $k = 1$ the recursion has no error.
 
 
 # %% tags=["hide-input"]
-def compared(k, orders):
-    """Errors of the recursion and of series of several orders over e_i."""
-    exact = summation([Fraction(number.item()) for number in others], k - 1)[-1]
+controls.predict(
+    r"Neither method is good where the two curves cross. What happens at the crossing "
+    r"when the order $p$ of the series grows?",
+    ["The error there becomes smaller.", "It stays: only the place moves."],
+    right=0,
+    then=r"With a larger $p$ the crossing moves to the left, where the recursion has lost "
+    r"fewer digits. But even with $p = 4$ the better method loses digits at the crossing.",
+)
+
+
+def compared(k, p):
+    """Errors of the recursion and of the series of order p over e_i."""
+    exact = float(summation([exactly(value) for value in near_one], k - 1)[-1])
     rows = []
     for value in values:
-        e = torch.cat([torch.tensor([value]), others]).float()
-        sigma = summation(e, k + max(orders))
+        e = with_large(value)
+        sigma = summation(e, k + p)
         found = {"recursion": recursion(e[0], sigma, k)[-1]}
-        found |= {f"series, p = {p}": series(e[0], sigma, k, p) for p in orders}
-        for name, result in found.items():
-            rows.append((value, name, abs(result.item() / float(exact) - 1)))
+        found[f"series, p = {p}"] = series(e[0], sigma, k, p)
+        rows += [(value, m, abs(float(r) / exact - 1)) for m, r in found.items()]
     return pd.DataFrame(rows, columns=["e", "method", "error"])
 
 
-# %% [markdown]
-# **Figure.** Relative errors of $\delta_{5,i}$ in float32 for one element $e_i$ among ten others near one. The
-# recursion is better to the left of the point where its curve crosses that of the series, and the series is better to
-# the right. *At* the crossing neither is good. With a larger order $p$ the error at the crossing is smaller.
-
-# %%
-limits = (1e-9, 1e9)
-both = compared(k, orders=[0, 1, 2, 4])
-ax = figures.error_curves(both, x="e", curves="method", limits=limits)
-
-# %% [markdown]
-# The paper's rule of thumb is $p \approx 0.2 k$, which is $p = 1$ for $k = 5$. How good is the better of the two
-# methods then?
-
-# %%
-used = both[both["method"].isin(["recursion", "series, p = 1"])]
-best = used.groupby("e")["error"].min()
-print(f"worst at e_i = {best.idxmax():.0f}: the better one is off by {best.max():.1e}")
-assert backward.default_series_order(5) == 1
-assert best.max() > 1e-5
-
-# %% [markdown]
-# Move $k$ and the order $p$.
-#
-# **Figure.** Recursion and series for the values of the controls. With a larger $p$ the error where the two curves
-# cross is smaller; for $k = 1$ the recursion has no error.
-
-
-# %%
 def draw(ax, k, p):
-    figures.error_curves(compared(k, [p]), x="e", curves="method", limits=limits, ax=ax)
+    options = {"x": "e", "curves": "method", "limits": (1e-9, 1e9)}
+    figures.error_curves(compared(k, p), ax=ax, **options)
 
 
 controls.explore(
     draw,
     size=(5.4, 4.2),
-    k=controls.k_slider(k, maximum=6),
     p=widgets.IntSlider(description="order p", value=series_order, min=0, max=4),
+    k=controls.k_slider(k, maximum=6),
 )
+
+# %% [markdown]
+# The paper's rule of thumb is $p \approx 0.2 k$, which is $p = 1$ for $k = 5$. How good is the better of the two
+# methods then, and how good is it with $p = 4$?
+
+# %%
+best = {p: compared(k, p).groupby("e")["error"].min().max() for p in (1, 4)}
+print(
+    f"at the crossing the better method is off by {best[1]:.0e}; p = 4: {best[4]:.0e}"
+)
+assert backward.default_series_order(5) == 1
+assert best[1] > best[4] > 1e-6
 
 # %% [markdown]
 # ## Knowing which is which
 #
 # A program has to choose between recursion and series without knowing their errors. The exact error of the series
 # contains $\sigma_{k+p}$ without $e_i$, which is as hard to compute as the derivative itself. The paper says so: "the
-# approximation error is not controlled at runtime". Instead the paper looks at the subtraction, and takes the series
+# approximation error is not controlled at runtime". Instead the paper looks at the subtraction, and uses the series
 # where the two terms "have a very small relative difference".
 #
 # What is very small? The paper gives no number. We compare four rules.
 #
-# - *Never* take the series.
-# - *Each step alone:* take the series if one step subtracts terms whose relative difference is below $\sqrt{u}$. Then
+# - *Never* use the series.
+# - *Each step alone:* use the series if one step subtracts terms whose relative difference is below $\sqrt{u}$. Then
 #   half of the digits are lost in that step.
 # - *Product of all steps*, the rule of the package: a step hands its error on to the next one, so the relative
-#   differences of all steps so far are multiplied. The series is taken if the product is below $\sqrt{u}$, or below the
+#   differences of all steps so far are multiplied. The series is used if the product is below $\sqrt{u}$, or below the
 #   rounding error of the logarithms.
 # - *Parts agree*, the rule of the authors' public code: written out, the recursion is a sum with alternating signs. Let
-#   $P$ be the sum of its positive terms and $N$ the sum of its negative ones. The series is taken where
-#
-#   $$\frac{\log P - \log N}{|\log N| + 10^{-5}} < 10^{-5}.$$
+#   $P$ be the sum of its positive terms and $N$ the sum of its negative ones. The series is used where
+#   $(\log P - \log N) / (|\log N| + 10^{-5}) < 10^{-5}$.
 #
 # The table tests the four rules on normal random numbers $x_i = \log e_i$ of four scales. The error is that of
 # $\partial \log \sigma_k / \partial x_i$, a number between 0 and 1; "inf" means that a derivative was not finite.
 
 
-# %%
+# %% tags=["hide-input"]
 def by_parts(x, log_sigma, j):
     """d log sigma_j / dx as the public code sums it, and where its rule rejects it."""
     powers = torch.arange(j)
@@ -355,7 +363,7 @@ def by_parts(x, log_sigma, j):
     return torch.exp(x + log_delta - log_sigma[:, j, None]), agree
 
 
-# %%
+# %% tags=["hide-input"]
 def with_rules(x):
     """Derivatives of log sigma_k by x for four rules of taking the series."""
     log_sigma = divide_and_conquer.log_sigma(x, k + series_order)
@@ -380,20 +388,15 @@ columns = {}
 for scale in (1, 10, 100, 1000):
     x = scale * normal
     truth = torch.stack([derivative(row) for row in x.double()])
-    errors = {
-        name: (found - truth).abs().max() for name, found in with_rules(x).items()
-    }
-    finite = {n: e.item() if e.isfinite() else float("inf") for n, e in errors.items()}
-    columns[f"scale {scale:,}"] = finite
+    found = {n: (v - truth).abs().max().item() for n, v in with_rules(x).items()}
+    columns[f"scale {scale:,}"] = pd.Series(found).fillna(np.inf)
 rules = pd.DataFrame(columns)
-tables.show(rules.map("{:.0e}".format).rename_axis("largest error of a derivative"))
-
-# %%
 # Without the series, or with steps judged alone, errors exceed the largest derivative;
 # with the package's rule they stay below a fifth, with the public code's below 0.02.
 assert (rules.max(axis=1).iloc[:2] > 1).all()
 assert rules.loc["product of all steps, √u (package)"].max() < 0.2
 assert rules.loc["parts agree, 1e-5 (public code)"].max() < 0.02
+tables.show(rules.map("{:.0e}".format).rename_axis("largest error of a derivative"))
 
 # %% [markdown]
 # Judging each step alone is not enough. With the product of all steps, errors of up to a tenth remain, and with the
@@ -451,16 +454,14 @@ errors = measure.error_table(losses, *drawn, k=k, taus=taus, scales=scales)
 shown = errors[errors["algorithm"] != "series p = 4, package"]
 axes = figures.error_maps(shown, error="gradient_error")
 
-# %%
+# %% tags=["hide-input"]
 gradient_error = errors.groupby("algorithm", sort=False)["gradient_error"]
 summary = gradient_error.agg(["median", "max"])
+# Algorithm 2 alone is not finite somewhere; with the series errors above 0.001 remain.
+assert np.isinf(summary.loc["Algorithm 2 alone", "max"])
+assert summary["max"].iloc[1:].between(1e-3, 1).all()
 summary = summary.rename(columns={"max": "largest"})
 tables.show(summary.map("{:.1e}".format).rename_axis("error of the gradient, float32"))
-
-# %%
-# Algorithm 2 alone is not finite somewhere; with the series errors above 0.001 remain.
-assert np.isinf(summary.loc["Algorithm 2 alone", "largest"])
-assert summary["largest"].iloc[1:].between(1e-3, 1).all()
 
 # %% [markdown]
 # In the corner of small $\tau$ and large scores the logarithms reach a million, where neighbouring float32 numbers are
@@ -472,22 +473,19 @@ assert summary["largest"].iloc[1:].between(1e-3, 1).all()
 # digits that it lost in chapter 4. The last row of the table is the pivot algorithm of chapter 6.
 
 # %% tags=["hide-input"]
-names = ["divide_and_conquer", "divide_and_conquer_autograd", "pivot"]
+algorithms = ["divide_and_conquer", "divide_and_conquer_autograd", "pivot"]
 each = {"reduction": "none"}
-losses = {name: partial(smooth_topk_loss, algorithm=name, **each) for name in names}
-options = {"k": k, "taus": taus, "scales": scales}
-both = [torch.float32, torch.float64]
-found = measure.error_table(losses, *drawn, dtypes=both, **options)
+losses = {n: partial(smooth_topk_loss, algorithm=n, **each) for n in algorithms}
+both = {"dtypes": [torch.float32, torch.float64], "taus": taus, "scales": scales}
+found = measure.error_table(losses, *drawn, k=k, **both)
 by_dtype = {"index": "algorithm", "columns": "dtype", "aggfunc": "max", "sort": False}
 summary = found.pivot_table("gradient_error", **by_dtype)
-shown = summary.rename(index=tables.algorithm_name).rename_axis(columns=None)
-tables.show(shown.map("{:.1e}".format).rename_axis("largest error of the gradient"))
-
-# %%
 # The series leaves an error in float64 too; pivot is accurate to rounding in both.
 assert summary["float64"]["divide_and_conquer"] > 1e-8
 assert summary["float32"]["pivot"] < 1e-6
 assert summary["float64"]["pivot"] < 1e-14
+shown = summary.rename(index=tables.algorithm_name).rename_axis(columns=None)
+tables.show(shown.map("{:.1e}".format).rename_axis("largest error of the gradient"))
 
 # %% [markdown]
 # ## What we saw

@@ -18,7 +18,7 @@ from smooth_topk.study.figures.differences import (
     noise_summary,
 )
 from smooth_topk.study.figures.drawings import label_noise, tie_of_scores
-from smooth_topk.study.figures.error_maps import error_curves, error_maps, largest_terms, stability_figure
+from smooth_topk.study.figures.error_maps import error_curves, error_maps, stability_figure
 from smooth_topk.study.figures.family import family_curves, family_figure, tau_figure
 from smooth_topk.study.figures.losses import loss_curves
 from smooth_topk.study.figures.margin import left_out_regions

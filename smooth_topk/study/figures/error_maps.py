@@ -12,7 +12,7 @@ from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.patches import Rectangle
 
 from smooth_topk.study.figures.speed import looks_of_algorithms
-from smooth_topk.study.figures.style import BLUE, DARK, new_axes, new_panels
+from smooth_topk.study.figures.style import new_axes, new_panels
 from smooth_topk.study.tables.names import algorithm_name
 
 EXACT = 1e-16  # errors below it are drawn as it: a log scale has no zero
@@ -122,23 +122,6 @@ def stability_figure(
     # On the left, because a telephone shows the left panel first.
     figure.legend(handles, labels, title=NOT_FINITE, alignment="left", loc="outside lower left", ncols=2)
     return left, right
-
-
-def largest_terms(table: pd.DataFrame, *, tau: float, ax: Axes | None = None) -> Axes:
-    """Draws the decimal exponents of the largest terms of σ_1..σ_k, and the largest number of each precision.
-
-    Args:
-        table: of `measure.largest_term_table`, for the same tau.
-    """
-    ax = new_axes(ax)
-    ax.bar(table["degree"], table["exponent"].clip(lower=0), color=BLUE, width=0.6)
-    for dtype, style in (("float16", ":"), ("float32", "--"), ("float64", "-.")):
-        limit = np.log10(np.finfo(dtype).max)
-        ax.axhline(limit, color=DARK, linestyle=style, linewidth=1.2, label=f"{dtype}: $10^{{{limit:.1f}}}$")
-    ax.set(yscale="log", ylim=(0.1, 1e5), xticks=table["degree"], xlabel="degree j")
-    ax.set(ylabel=f"decimal exponent of the term, τ = {tau:.3g}")
-    ax.legend(title="the largest number of", title_fontsize="small", alignment="left", **ABOVE | {"ncols": 3})
-    return ax
 
 
 def _draw_map(ax: Axes, grid: pd.DataFrame, scale: tuple[float, float]) -> QuadMesh:

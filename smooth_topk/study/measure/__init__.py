@@ -29,4 +29,3 @@ from smooth_topk.study.measure.speed import (
     measure_memory,
     measure_peers,
 )
-from smooth_topk.study.measure.subsets import largest_term_table

@@ -104,11 +104,6 @@ def test_a_name_that_is_no_algorithm_has_a_colour_of_the_book():
     assert not any(colour.startswith("C") for colour in colours)
 
 
-def test_the_largest_terms_are_drawn_as_decimal_exponents():
-    ax = figures.largest_terms(measure.largest_term_table(torch.tensor([3.0, 1.0, 2.0]), k=2, tau=0.5), tau=0.5)
-    assert [bar.get_height() for bar in ax.patches] == pytest.approx([3 / log(10), 5 / log(10)])
-
-
 def test_the_stepper_shows_the_columns_that_are_filled_and_how_the_last_one_was_made():
     tail, joined = torch.tensor([1.0, 0.503]), torch.tensor([1.0, 1.503])
     names, distance = ["a", "b", "c"], [0.0, -1.0, -2.0]
