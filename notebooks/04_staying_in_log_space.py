@@ -38,13 +38,13 @@ import pandas as pd
 import torch
 
 from smooth_topk import log_symmetric_polynomials, smooth_topk_loss
+from smooth_topk.polynomials import divide_and_conquer, summation
 from smooth_topk.study import figures, measure, tables
 from smooth_topk.study.chapters import controls, notebook
 from smooth_topk.study.chapters.spider import spider
 from smooth_topk.study.figures.style import BLUE, DARK
 from smooth_topk.study.records import paths
 from smooth_topk.study.records.imagenet_scores import read_scores
-from smooth_topk.polynomials import divide_and_conquer, summation
 
 notebook.start(profile)
 tree = partial(log_symmetric_polynomials, algorithm="divide_and_conquer")

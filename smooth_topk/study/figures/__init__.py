@@ -25,6 +25,6 @@ from smooth_topk.study.figures.margin import left_out_regions
 from smooth_topk.study.figures.pivot import pivot_steps
 from smooth_topk.study.figures.polynomials import product_tree, summation_grid
 from smooth_topk.study.figures.probabilities import plausible_names
-from smooth_topk.study.figures.speed import k_sweep_figure, memory_figure, speed_figure
+from smooth_topk.study.figures.speed import speed_figure
 from smooth_topk.study.figures.style import look_of_loss, new_axes, new_panels, shared_legend
 from smooth_topk.study.figures.training_gradients import training_gradients

@@ -1,4 +1,4 @@
-"""Figures of chapter 7: time and memory against the number of classes, time against k."""
+"""How algorithms look in every figure, and the figure of chapter 7: time against the number of classes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from smooth_topk.study.figures.style import BLUE, DARK, GREY, LINES, new_axes, new_panels
+from smooth_topk.study.figures.style import BLUE, DARK, GREY, LINES, new_panels
 from smooth_topk.study.tables.names import algorithm_name
 
 # Pivot has the colour of the smooth loss it computes by default; the others are told apart by grey, line and marker.
@@ -56,39 +56,6 @@ def speed_figure(
     )
     left.legend()
     return left, right
-
-
-def k_sweep_figure(times: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draws time against k on log scales; cross-entropy, which has no k, is a level line.
-
-    Args:
-        times: columns algorithm, k, seconds; with a column batch, the time is that of one sample.
-    """
-    ax = new_axes(ax)
-    times, unit = _per_sample(times)
-    medians = times.groupby(["algorithm", "k"], sort=False)["seconds"].median().unstack("algorithm").sort_index()
-    for name, look in looks_of_algorithms(times["algorithm"].unique()).items():
-        seconds = medians[name].dropna()
-        ax.plot(seconds.index, 1e6 * seconds, label=algorithm_name(name), **look)
-    ax.set(xscale="log", yscale="log", xlabel="k", ylabel=f"{unit} (µs)")
-    ax.legend()
-    return ax
-
-
-def memory_figure(memory: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draws the peak of the memory, in multiples of the scores' own, against the number of classes.
-
-    Args:
-        memory: columns algorithm, n, batch, peak_bytes; scores in float32.
-    """
-    ax = new_axes(ax)
-    multiples = memory.assign(multiple=memory["peak_bytes"] / (4 * memory["batch"] * memory["n"]))
-    for name, look in looks_of_algorithms(memory["algorithm"].unique()).items():
-        part = multiples[multiples["algorithm"] == name].sort_values("n")
-        ax.plot(part["n"], part["multiple"], label=algorithm_name(name), **look)
-    ax.set(xscale="log", yscale="log", xlabel="number of classes n", ylabel="peak memory ÷ scores")
-    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)  # curves run along every edge
-    return ax
 
 
 def _undisturbed(times: pd.DataFrame, baseline: str) -> pd.DataFrame:

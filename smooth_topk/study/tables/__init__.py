@@ -50,4 +50,4 @@ from smooth_topk.study.tables.settings import settings_table
 from smooth_topk.study.tables.show import show
 from smooth_topk.study.tables.speed import speed_table, stability_table
 from smooth_topk.study.tables.speed_in_short import speed_in_short
-from smooth_topk.study.tables.speed_ratios import cost_table, exponent_table, memory_table, training_step_table
+from smooth_topk.study.tables.speed_ratios import cost_table

@@ -2,7 +2,6 @@
 
 import pandas as pd
 
-from smooth_topk.study.experiments.names import network_name
 from smooth_topk.study.tables.cells import NOT_RUN
 from smooth_topk.study.tables.names import algorithm_name
 from smooth_topk.study.tables.speed import milliseconds_text
@@ -41,64 +40,6 @@ def ratio_text(ratio: float) -> str:
         ('1.2x', '0.35x', '181x')
     """
     return f"{ratio:.0f}x" if ratio >= 10 else f"{ratio:.2g}x"
-
-
-def memory_table(memory: pd.DataFrame) -> pd.DataFrame:
-    """Returns the peak of the memory and its ratio to cross-entropy's, by algorithm and n.
-
-    Args:
-        memory: columns algorithm, n, batch, peak_bytes, ratio.
-    """
-    if memory.empty:
-        return _not_recorded("algorithm")
-    text = [
-        f"{size / 1e6:.3g} MB ({ratio_text(ratio)})"
-        for size, ratio in zip(memory.peak_bytes, memory.ratio, strict=True)
-    ]
-    memory = memory.assign(
-        cell=text,
-        column=[f"n = {n:,}, batch\N{NO-BREAK SPACE}{b}" for n, b in zip(memory.n, memory.batch, strict=True)],
-    )
-    cells = memory.pivot(index="algorithm", columns="column", values="cell")
-    cells = cells.reindex(index=memory["algorithm"].unique(), columns=memory["column"].unique())
-    cells.columns.name = None
-    return cells.where(cells.notna(), NOT_RUN).rename(index=algorithm_name)
-
-
-def exponent_table(exponents: pd.DataFrame) -> pd.DataFrame:
-    """Returns the fitted exponents by algorithm; the titles name the range of the fit.
-
-    Args:
-        exponents: columns algorithm, variable, exponent, smallest, largest.
-    """
-    if exponents.empty:
-        return _not_recorded("algorithm")
-    rows: dict[str, dict[str, str]] = {}
-    for fit in exponents.itertuples():
-        title = f"of {fit.variable}, {fit.smallest:,} to {fit.largest:,}"
-        rows.setdefault(algorithm_name(fit.algorithm), {})[title] = f"{fit.exponent:.2f}"
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("algorithm").fillna(NOT_RUN)
-
-
-def training_step_table(steps: pd.DataFrame) -> pd.DataFrame:
-    """Returns milliseconds per training step with both losses, their ratio, and the loss's own share.
-
-    Args:
-        steps: columns model, loss, batch, pixels, seconds, ratio, extra.
-    """
-    if steps.empty:
-        return _not_recorded("network")
-    rows = {}
-    for model, part in steps.groupby("model", sort=False):
-        by_loss = part.set_index("loss")
-        first = part.iloc[0]
-        rows[f"{network_name(str(model))}, {first.batch} images of {first.pixels} x {first.pixels}"] = {
-            "cross-entropy": f"{milliseconds_text(by_loss.seconds['cross_entropy'])} ms",
-            "smooth loss": f"{milliseconds_text(by_loss.seconds['smooth'])} ms",
-            "ratio of the steps": f"{by_loss.ratio['smooth']:.3f}",
-            "the loss alone adds": f"{100 * by_loss.extra['smooth']:.2f} %",
-        }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("network")
 
 
 def _not_recorded(index: str) -> pd.DataFrame:
