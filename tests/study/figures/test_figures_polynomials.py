@@ -1,7 +1,5 @@
 """Figures and tables of chapters 3 to 6: what is drawn and counted is what the mathematics says."""
 
-from math import log
-
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
