@@ -1,11 +1,8 @@
-"""Sphinx settings of the book. scripts/build_book.py stages the sources beside the executed chapters and runs this."""
+"""Sphinx settings of the book. scripts/build_book.py puts pages and executed chapters into one folder and runs this."""
 
-import inspect
 import re
+from pathlib import Path
 
-from smooth_topk.study.book.build import study_reference
-from smooth_topk.study.book.page_tables import with_cells_marked
-from smooth_topk.study.book.page_text import with_numbers_kept_together
 from smooth_topk.study.chapters import tau_explorer, training_demo
 
 project = "Smooth Top-k"
@@ -24,9 +21,12 @@ extensions = [
 ]
 exclude_patterns = ["results/**"]
 
-# Notebooks come executed; the scripts that would draw their widgets lie on another host.
+# Notebooks come executed; their widgets are shown by the HTML beside them.
 nb_execution_mode = "off"
 nb_ipywidgets_js = {}
+nb_mime_priority_overrides = [("html", "text/html", 0)]
+nb_code_prompt_show = "Show the code"
+nb_code_prompt_hide = "Hide the code"
 nb_merge_streams = True
 nb_render_markdown_format = "myst"  # what a cell shows as Markdown may hold a table
 myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
@@ -35,7 +35,7 @@ bibtex_bibfiles = ["references.bib"]
 
 # Docstrings put names in single backticks.
 default_role = "code"
-# Two hyphens become a dash: Sphinx writes them between a parameter and its text. Options go into backticks, below.
+smartquotes = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
@@ -47,10 +47,12 @@ napoleon_use_ivar = True  # one line per attribute
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
-# Pages whose pictures, explorer, wide tables or examples of 120 columns need the place of the contents beside them.
-WHOLE_WIDTH = ("index", "explorer", "experiments", "results", "api", *study_reference())
+# Pages whose pictures, explorer or wide tables need the place of the contents beside them.
+WHOLE_WIDTH = ("index", "explorer", "experiments", "api")
 html_theme = "sphinx_book_theme"
 html_static_path = ["_static"]
+templates_path = ["_templates"]
+html_search_scorer = str(Path(__file__).with_name("_static") / "scorer.js")
 html_css_files = ["book.css"]
 html_favicon = "_static/favicon.svg"
 html_logo = "_static/logo.svg"
@@ -66,6 +68,7 @@ html_theme_options = {
     "navigation_with_keys": False,
     "secondary_sidebar_items": {"**": ["page-toc.html"], **{name: [] for name in WHOLE_WIDTH}},
     "show_toc_level": 2,
+    "article_header_end": ["evidence.html", "article-header-buttons.html"],
     "use_download_button": True,
     "use_fullscreen_button": False,
     "extra_footer": "",
@@ -78,22 +81,13 @@ SCRIPTS = {
 }
 
 
-def leave_quotes_of_code(app, docname, source):
-    """Quotes become curly in prose alone: docstrings are full of code. Dashes are made everywhere."""
-    app.config.smartquotes_action = "D" if docname.startswith("api") else "qDe"
-
-
-def finish_page(app, pagename, templatename, context, doctree):
-    """Marks the cells of tables, keeps numbers together, and inlines the scripts: a browser imports none from file://."""
-    body = with_numbers_kept_together(with_cells_marked(context.get("body", "")))
-    body = body.replace('<summary aria-label="Toggle hidden content">', "<summary>")  # its name is what it says
+def inline_scripts(app, pagename, templatename, context, doctree):
+    """Puts the scripts of explorers into their pages: a browser imports no module from file://."""
     for mark, script in SCRIPTS.items():
-        if mark in body:
-            body += f'<script type="module">\n{script}</script>'
-    context["body"] = body
+        if mark in context.get("body", ""):
+            context["body"] += f'<script type="module">\n{script}</script>'
 
 
-OPTION = re.compile(r"(?<!\S)--[a-z][a-z-]*")
 EXPLAINED = re.compile(r"Explained in notebooks/(?P<name>\w+)\.")
 SECTION = re.compile(r"(Args|Returns|Raises|Yields|Example|Examples|Attributes|Note):\s*$")
 
@@ -124,19 +118,10 @@ def show_formulas_literally(app, what, name, obj, options, lines):
 
 
 def without_substitutions(line):
-    """Escapes the vertical bars of a line, and puts options into backticks: two hyphens would become a dash."""
-    parts = line.split("`")  # every second one is inside backticks already
-    return "`".join(part if i % 2 else OPTION.sub(r"`\g<0>`", part.replace("|", r"\|")) for i, part in enumerate(parts))
-
-
-def leave_out(app, what, name, obj, skip, options):
-    """Leaves out members that Python alone documents: fields of named tuples, built-in functions that a field holds."""
-    is_field = str(getattr(obj, "__doc__", "")).startswith("Alias for field number")
-    return True if is_field or inspect.isbuiltin(obj) else None
+    """Escapes the vertical bars of a line outside of backticks."""
+    return "`".join(part if i % 2 else part.replace("|", r"\|") for i, part in enumerate(line.split("`")))
 
 
 def setup(app):
-    app.connect("source-read", leave_quotes_of_code)
-    app.connect("html-page-context", finish_page)
+    app.connect("html-page-context", inline_scripts)
     app.connect("autodoc-process-docstring", show_formulas_literally, priority=400)  # before napoleon's 500
-    app.connect("autodoc-skip-member", leave_out)

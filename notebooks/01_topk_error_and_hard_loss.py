@@ -61,7 +61,7 @@ random = torch.Generator().manual_seed(1)
 # **Figure.** One superclass, one row per class. Neighbouring hues overlap, so that some pictures of one class look like
 # pictures of the next.
 
-# %%
+# %% tags=["photographs"]
 classes = [f"{hue} striped star" for hue in synthetic.HUES]
 chosen = torch.tensor([synthetic.CLASSES.index(name) for name in classes])
 images = synthetic.draw_images(chosen.repeat_interleave(10), random)

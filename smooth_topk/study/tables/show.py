@@ -40,7 +40,12 @@ def show(table: pd.DataFrame, caption: str = "") -> Styler | NotRun:
         return NotRun(f"{caption}: ours {NOT_RUN}." if caption else OURS_NOT_RUN)
     # Styles are found by this name: tables on one page need their own, and the same table must give the same bytes.
     name = hashlib.sha256(table.to_csv().encode()).hexdigest()[:8]
+    hidden = any(table.index.names) and table.columns.nlevels == 1
+    if hidden:
+        caption = caption or str(table.columns.name or "")
+        table = with_index_as_columns(table)
     styled = table.style.format(_cell).set_uuid(name)
+    styled = styled.hide() if hidden else styled
     if caption:
         styled = styled.set_caption(typeset(caption))
     for axis, index in (("columns", table.columns), ("index", table.index)):
@@ -48,13 +53,29 @@ def show(table: pd.DataFrame, caption: str = "") -> Styler | NotRun:
     if has_sentences(table):
         return styled.set_table_attributes('class="sentences"').map(_grey)
     numbers = [any(NUMBER.match(str(cell)) for cell in table.iloc[:, place]) for place in range(table.shape[1])]
-    right = {"text-align": "right"}
+    right = {"text-align": "right", "white-space": "nowrap"}
     styled = styled.set_properties(subset=(slice(None), table.columns[numbers]), **right).map(_grey)
     return styled.apply_index(
         lambda names: ["text-align: right" if number else "text-align: left" for number in numbers],
         axis="columns",
         level=table.columns.nlevels - 1,
     )
+
+
+def with_index_as_columns(table: pd.DataFrame) -> pd.DataFrame:
+    """Returns a table whose named index is its first columns, so that all headings are in one line.
+
+    A value of an outer level is shown once, in the first row that it belongs to.
+    """
+    keys = table.index.to_frame(index=False).astype(object)
+    repeated = [
+        keys.iloc[:, : level + 1].eq(keys.iloc[:, : level + 1].shift()).all(axis=1)
+        for level in range(keys.shape[1] - 1)
+    ]
+    for level, same in enumerate(repeated):
+        keys.iloc[same.to_numpy(), level] = ""
+    keys.columns = [str(name or "") for name in table.index.names]
+    return pd.concat([keys, table.reset_index(drop=True)], axis=1)
 
 
 def nothing_run(table: pd.DataFrame) -> bool:
