@@ -11,7 +11,6 @@ from .arguments import widened
 from .distributed import is_distributed, loss_on_mesh
 from .pivot import pivot_loss
 from .pivot.every_label import losses_of_every_label
-from .pivot.numba_backend import fused_loss
 from .polynomials import log_symmetric_polynomials, without_label
 from .reduction import mixed, reduced, without_ignored
 from .rows import Rows, as_rows, counted_labels, mixture_of_labels
@@ -218,13 +217,9 @@ def _smooth_loss(rows: Rows, weight: Tensor | None, settings: Settings) -> Tenso
         spoilt = ~(rows.scores.detach().amax(1) < torch.inf)  # a row that counts nothing may hold anything
         scores = rows.scores.masked_fill(((mixture == 0).all(1) & spoilt)[:, None], 0.0)
         return mixed(losses_of_every_label(scores, k, tau, margin), mixture, row_weights, reduction)
-    if algorithm == "auto" and not isinstance(tau, Tensor):
-        loss = fused_loss(widened(rows.scores), rows.labels, weight, settings)
-        if loss is not None:
-            return loss
-    labels, row_weights, _ = counted_labels(rows, weight, ignore_index)
     if ours:
-        return pivot_loss(rows.scores, labels, row_weights, reduction, k, tau, margin, fused=algorithm == "auto")
+        return pivot_loss(widened(rows.scores), rows.labels.long(), weight, settings)
+    labels, row_weights, _ = counted_labels(rows, weight, ignore_index)
     scores = without_ignored(rows.scores, row_weights)
     losses = _losses_by_the_paper(scores, labels, k, tau, margin, algorithm, series_order)
     return reduced(losses, row_weights, reduction)

@@ -6,27 +6,31 @@ from torch import Tensor
 REDUCTIONS = ("none", "mean", "sum")
 
 
-def reduced(losses: Tensor, row_weights: Tensor | None, reduction: str) -> Tensor:
+def reduced(losses: Tensor, row_weights: Tensor | None, reduction: str, normaliser: Tensor | None = None) -> Tensor:
     """Σ w l for "sum", Σ w l / Σ w for "mean", and w l, shape (N,), for "none".
 
     Args:
         losses: (N,).
         row_weights: (N,), or None where every row counts once; a row of weight zero adds nothing, even if it is NaN.
         reduction: one of REDUCTIONS.
+        normaliser: what "mean" divides by instead of Σ w, where the rows are a part of a batch.
     """
-    if row_weights is None:
-        return losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.mean()
-    weighted = torch.where(row_weights == 0, 0.0, losses * row_weights)
+    weighted = losses if row_weights is None else torch.where(row_weights == 0, 0.0, losses * row_weights)
     if reduction == "none":
         return weighted
-    return weighted.sum() if reduction == "sum" else weighted.sum() / row_weights.sum()
+    if reduction == "mean" and row_weights is None and normaliser is None:
+        return losses.mean()
+    return weighted.sum() if reduction == "sum" else weighted.sum() / _divisor(losses, row_weights, normaliser)
 
 
-def row_derivatives(grad: Tensor, row_weights: Tensor | None, reduction: str, rows: int) -> Tensor:
-    """Derivatives by the losses (N,), from the derivative by what `reduced` returned."""
-    if row_weights is None:
-        return grad if reduction == "none" else (grad if reduction == "sum" else grad / rows).expand(rows)
-    return grad * (row_weights / row_weights.sum() if reduction == "mean" else row_weights)
+def row_factors(like: Tensor, row_weights: Tensor | None, reduction: str, normaliser: Tensor | None = None) -> Tensor:
+    """Derivatives (N,) of what `reduced` returns by the losses of the rows; for "none", of each by its own."""
+    weights = like.new_ones(len(like)) if row_weights is None else row_weights
+    return weights / _divisor(like, row_weights, normaliser) if reduction == "mean" else weights
+
+
+def _divisor(like: Tensor, row_weights: Tensor | None, normaliser: Tensor | None) -> Tensor | int:
+    return normaliser if normaliser is not None else len(like) if row_weights is None else row_weights.sum()
 
 
 def without_ignored(rows: Tensor, row_weights: Tensor | None) -> Tensor:

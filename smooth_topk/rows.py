@@ -49,18 +49,21 @@ def as_rows(scores: Tensor, labels: Tensor, weight: Tensor | None, k: int) -> Ro
 
 
 def counted_labels(rows: Rows, weight: Tensor | None, ignore_index: int) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Labels (N,) with zero for those that are ignored, what each row counts (N,), and which are ignored (N,).
+    """Labels (N,) with zero for those that are ignored, the weight of each row (N,), and which are ignored (N,).
 
-    Where every row counts once, the weights are None; where no label is known to be ignored, so is the last.
+    Where every row counts once, the weights are None; where no label is known to be ignored, so is the last. A label
+    that cannot be looked at, on a GPU, and is not a class gets the weight NaN.
     """
-    labels, ignored = rows.labels.long(), None
-    dtype = torch.promote_types(rows.scores.dtype, torch.float32)
-    if not check_label_range(labels, rows.scores.shape[1], ignore_index):
+    labels, ignored, wrong = rows.labels.long(), None, None
+    dtype, classes = torch.promote_types(rows.scores.dtype, torch.float32), rows.scores.shape[1]
+    if not check_label_range(labels, classes, ignore_index):
         ignored = labels == ignore_index
-        labels = labels.masked_fill(ignored, 0)
+        wrong = ((labels < 0) | (labels >= classes)) & ~ignored
+        labels = labels.masked_fill(ignored | wrong, 0)
     weights = None if weight is None else weight.to(dtype)[labels]
     if ignored is not None:
-        weights = (~ignored).to(dtype) if weights is None else weights.masked_fill(ignored, 0.0)
+        weights = torch.ones_like(labels, dtype=dtype) if weights is None else weights
+        weights = weights.masked_fill(ignored, 0.0).masked_fill(wrong, torch.nan)
     return labels, weights, ignored
 
 

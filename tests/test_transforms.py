@@ -346,7 +346,7 @@ def test_a_hook_that_gives_back_other_scores_is_refused(k):
     scores, labels = torch.randn(64, 50, requires_grad=True), torch.arange(64) % 50
     with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved[:3] if saved.dim() == 2 else saved, lambda x: x):
         value = smooth_topk_loss(scores, labels, k=k)
-    with pytest.raises(RuntimeError, match=r"\(64, 50\) on the CPU, but a hook .* gave back shape \(3, 50\)"):
+    with pytest.raises(RuntimeError, match=r"\[3, 50\].*\[64, 50\]"):
         value.backward()
 
 

@@ -2,11 +2,11 @@
 
     L = τ softplus(z),   z = margin/τ + (s_[k] - s_y)/(kτ) + log(S_k / S_{k-1})
 
-Values and first derivatives come from a backend, one or two passes over the scores each way: Triton on a GPU, Numba on
-a CPU, plain torch everywhere, and for large k two of their own. `backend_for` picks one by device, dtype and k, never
-by the scores. The usual call on a CPU takes a shorter way, `numba_backend.fused_loss`. Whatever else is asked for comes
-from the differentiable composition (composition.py): derivatives of higher order, forward mode, the transforms of
-torch.func, a temperature that is learned. Derived in notebooks/06_pivot.
+A backend computes loss and gradient in one pass (`loss_and_gradient`): Triton on a GPU, Numba on a CPU, plain torch
+everywhere. `backend_for` picks one by device, dtype and k, never by the scores. The backward pass multiplies the saved
+gradient by the incoming derivative. Whatever else is asked for comes from the differentiable composition
+(composition.py): derivatives of higher order, forward mode, the transforms of torch.func, a temperature that is
+learned. Derived in notebooks/06_pivot.
 """
 
 from typing import Any, Protocol
@@ -14,103 +14,117 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ..reduction import reduced, row_derivatives, without_ignored
-from . import numba_backend, numba_large_k, torch_backend, torch_large_k, triton_backend
+from ..arguments import holds_numbers
+from ..reduction import reduced, without_ignored
+from ..rows import Rows, counted_labels
+from ..settings import Settings
+from . import numba_backend, torch_backend, triton_backend
 from .composition import composed_losses, differentiable_gradient, is_transformed
-from .numba_runtime import has_address
 
 
 class Backend(Protocol):
-    """A module that computes losses and first derivatives; its state is its own affair, O(k) numbers per row."""
+    """A module that computes loss and gradient in one pass."""
 
     def supports(self, scores: Tensor, k: int) -> bool:
         """Whether it is accurate to rounding, and can run, for these scores and this k."""
 
-    def forward(self, scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -> tuple[Tensor, ...]:
-        """Losses (N,) and the state; a label outside [0, C) makes its loss NaN or raises, and reads no memory."""
+    def loss_and_gradient(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        weight: Tensor | None,
+        settings: Settings,
+        normaliser: Tensor | None = None,
+        needs_gradient: bool = True,
+    ) -> tuple[Tensor, Tensor | None]:
+        """See the function `loss_and_gradient` of this module."""
 
-    def backward(self, scores: Tensor, state: tuple[Tensor, ...], grad_loss: Tensor, k: int, tau: float) -> Tensor:
-        """Derivatives by the scores (N, C), from the derivatives by the losses (N,)."""
 
-
-def pivot_loss(
-    scores: Tensor,
-    labels: Tensor,
-    row_weights: Tensor | None,
-    reduction: str,
-    k: int,
-    tau: float | Tensor,
-    margin: float,
-    *,
-    fused: bool = True,
-) -> Tensor:
-    """The loss L_{k,τ}, reduced; half precision is computed, and returned, in float32.
-
-    Args:
-        scores: (N, C).
-        labels: (N,) int64, in [0, C).
-        row_weights: (N,) weight of each row, None for ones; rows of weight zero do not count, whatever they hold.
-        reduction: "none", "mean" (the weighted mean) or "sum".
-        k, tau, margin: as in `smooth_topk_loss`; a tau that is a tensor is differentiated.
-        fused: allows the Numba and Triton kernels where they apply.
-    """
-    if isinstance(tau, Tensor) or is_transformed():
-        scores = without_ignored(scores, row_weights)
-        return reduced(composed_losses(scores, labels, k, tau, margin), row_weights, reduction)
-    fused = fused and (labels.device.type != "cpu" or has_address(labels))
-    settings = k, tau, margin, backend_for(scores, k, fused)
-    if row_weights is not None and row_weights.requires_grad:
-        return reduced(PivotLoss.apply(scores, labels, None, "none", *settings), row_weights, reduction)
-    return PivotLoss.apply(scores, labels, row_weights, reduction, *settings)
+FUSED: tuple[Backend, ...] = (triton_backend, numba_backend)
 
 
 def backend_for(scores: Tensor, k: int, fused: bool = True) -> Backend:
-    """The first backend that supports these scores and this k; without `fused`, the first in plain torch."""
-    return next(backend for backend in (FUSED if fused else ()) + PLAIN if backend.supports(scores, k))
+    """The first backend that supports these scores and this k; without `fused`, plain torch, which takes any."""
+    return next((backend for backend in FUSED if fused and backend.supports(scores, k)), torch_backend)
 
 
-FUSED: tuple[Backend, ...] = (triton_backend, numba_backend, numba_large_k)
-PLAIN: tuple[Backend, ...] = (torch_backend, torch_large_k)
+def loss_and_gradient(
+    scores: Tensor,
+    labels: Tensor,
+    weight: Tensor | None,
+    settings: Settings,
+    normaliser: Tensor | None = None,
+    needs_gradient: bool = True,
+) -> tuple[Tensor, Tensor | None]:
+    """The loss and its gradient in one pass over the scores, weighted and reduced; nothing is recorded for autograd.
+
+    Rows are independent, so a batch may come in chunks of rows: with reduction "mean" and the sum of all row weights as
+    `normaliser`, the losses of the chunks add up to the mean, and the gradients are those of the mean. (The weight of a
+    row is `weight[label]`, or one, and zero where the label is `ignore_index`.)
+
+    Args:
+        scores: (N, C), float32 or float64.
+        labels: (N,) int64, in [0, C) or `settings.ignore_index`. Another label raises IndexError on a CPU; on a GPU,
+            loss and gradient are NaN.
+        weight: (C,) weight of each class, or None.
+        settings: of `checked_settings`; tau is a number, and algorithm "auto" allows the kernels of Numba and Triton.
+        normaliser: a tensor of one number that "mean" divides by; by default the sum of the weights of these rows.
+        needs_gradient: without it, only the loss is computed.
+
+    Returns:
+        The loss, a scalar or (N,) with reduction "none", and the derivatives (N, C) by the scores, in their dtype. With
+        reduction "none" each row has the derivatives of its own (weighted) loss. None without `needs_gradient`.
+    """
+    fused = settings.algorithm == "auto" and (labels.device.type != "cpu" or holds_numbers(labels))
+    backend = backend_for(scores, settings.k, fused)
+    return backend.loss_and_gradient(scores, labels, weight, settings, normaliser, needs_gradient)
+
+
+def pivot_loss(scores: Tensor, labels: Tensor, weight: Tensor | None, settings: Settings) -> Tensor:
+    """The loss L_{k,τ}, reduced and differentiable; arguments as in `loss_and_gradient`, and tau may be a tensor."""
+    k, tau, margin, ignore_index, reduction, *_ = settings
+    if isinstance(tau, Tensor) or is_transformed():
+        labels, row_weights, _ = counted_labels(Rows(scores, labels, False, labels.shape), weight, ignore_index)
+        losses = composed_losses(without_ignored(scores, row_weights), labels, k, tau, margin)
+        return reduced(losses, row_weights, reduction)
+    if weight is not None and weight.requires_grad and torch.is_grad_enabled():
+        known, row_weights, _ = counted_labels(Rows(scores, labels, False, labels.shape), weight, ignore_index)
+        losses = pivot_loss(without_ignored(scores, row_weights), known, None, settings._replace(reduction="none"))
+        return reduced(losses, row_weights, reduction)
+    if scores.requires_grad and torch.is_grad_enabled():
+        return PivotLoss.apply(scores, labels, weight, settings)
+    return loss_and_gradient(scores, labels, weight, settings, needs_gradient=False)[0]
 
 
 class PivotLoss(torch.autograd.Function):
     """Everything from scores to the reduced loss as one node, for any backend."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        scores: Tensor,
-        labels: Tensor,
-        row_weights: Tensor | None,
-        reduction: str,
-        k: int,
-        tau: float,
-        margin: float,
-        backend: Backend,
-    ) -> Tensor:
-        losses, *state = backend.forward(scores, labels, k, tau, margin)
-        if torch.compiler.is_compiling():
-            ctx.save_for_backward(scores, labels, row_weights, *state)
-        else:  # hooks change what is saved, and the state must come back bit by bit
-            ctx.save_for_backward(scores, labels, row_weights)
-            ctx.state = state
-        ctx.settings = reduction, k, tau, margin, backend
-        return reduced(losses, row_weights, reduction)
+    def forward(ctx: Any, scores: Tensor, labels: Tensor, weight: Tensor | None, settings: Settings) -> Tensor:
+        loss, gradient = loss_and_gradient(scores, labels, weight, settings)
+        ctx.save_for_backward(gradient, scores, labels, weight)
+        ctx.settings = settings
+        return loss
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        scores, labels, row_weights, *saved = ctx.saved_tensors
-        compiling = torch.compiler.is_compiling()
-        state = tuple(saved if compiling else ctx.state)
-        reduction, k, tau, margin, backend = ctx.settings
-        # This derivative may be differentiated in turn, or a mode that began after the forward pass may fake it.
-        if not compiling and (torch.is_grad_enabled() or not backend.supports(scores, k)):
-            gradient = differentiable_gradient(scores, labels, row_weights, grad, reduction, k, tau, margin)
-            return gradient, *[None] * 7
-        grad_loss = row_derivatives(grad, row_weights, reduction, len(scores))
-        if compiling or not torch._C._functorch.is_legacy_batchedtensor(grad):
-            gradient = backend.backward(scores, state, grad_loss, k, tau)
-        else:  # is_grads_batched: several derivatives by the loss at once
-            ones = torch.ones(len(scores), dtype=grad.dtype, device=grad.device)
-            gradient = backend.backward(scores, state, ones, k, tau) * grad_loss[:, None]
-        return without_ignored(gradient, row_weights).to(scores.dtype), *[None] * 7
+        gradient, scores, labels, weight = ctx.saved_tensors
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # this derivative may be differentiated
+            return differentiable_gradient(scores, labels, weight, grad, ctx.settings), None, None, None
+        return times(gradient, grad), None, None, None
+
+
+def times(gradient: Tensor, grad: Tensor) -> Tensor:
+    """The saved gradient (N, C) times the incoming derivative, one number or (N,); itself where that is one."""
+    if _is_one(grad):
+        return gradient
+    return gradient * (grad if grad.dim() == 0 else grad.unsqueeze(-1)).to(gradient.dtype)
+
+
+def _is_one(grad: Tensor) -> bool:
+    """Whether this is the number one, and the saved gradient may be given away: nobody will ask for it again."""
+    if grad.dim() or grad.device.type != "cpu" or not holds_numbers(grad):
+        return False
+    if torch._C._functorch.is_legacy_batchedtensor(grad) or torch._C._autograd._get_current_graph_task_keep_graph():
+        return False
+    return grad.item() == 1

@@ -10,7 +10,9 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from ..polynomials.pivot import blocks, log_scaled_sigmas, smallest_finite
-from ..reduction import row_derivatives, without_ignored
+from ..reduction import row_factors, without_ignored
+from ..rows import Rows, counted_labels
+from ..settings import Settings
 from .margins import exponent_scale, loss_of_margin
 
 
@@ -52,17 +54,13 @@ def composed_gradient(scores: Tensor, labels: Tensor, k: int, tau: float, margin
 
 
 def differentiable_gradient(
-    scores: Tensor,
-    labels: Tensor,
-    row_weights: Tensor | None,
-    grad: Tensor,
-    reduction: str,
-    k: int,
-    tau: float,
-    margin: float,
+    scores: Tensor, labels: Tensor, weight: Tensor | None, grad: Tensor, settings: Settings
 ) -> Tensor:
     """Derivatives of the reduced loss by the scores, times `grad`: what a backward pass returns, differentiable."""
-    grad_loss = row_derivatives(grad, row_weights, reduction, len(scores))
+    k, tau, margin, ignore_index, reduction, *_ = settings
+    assert not isinstance(tau, Tensor)
+    labels, row_weights, _ = counted_labels(Rows(scores, labels, False, labels.shape), weight, ignore_index)
+    grad_loss = row_factors(scores, row_weights, reduction) * grad
     counted = without_ignored(scores, row_weights)
     gradient = composed_gradient(counted, labels, k, tau, margin) * grad_loss[:, None]
     return without_ignored(gradient, row_weights)

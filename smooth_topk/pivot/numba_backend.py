@@ -1,173 +1,164 @@
-"""Runs the Numba kernels for k up to 16 on CPU tensors: scores (N, C), labels (N,) in, the loss and its gradient out.
+"""Runs the Numba kernels on CPU tensors: loss and gradient in one pass, for any k.
 
-With few classes, calls of torch cost more than the kernels. So one call does everything: it checks labels, leaves out
-ignored ones, weighs the rows and reduces. The state of a batch is one tensor, O(k) numbers per row.
+Numba is an optional extra, imported when a kernel is first needed. The first call in a new environment compiles; Numba
+keeps the machine code beside the package or in the user's cache folder, and later processes load it. Where Numba is
+installed but does not work, one warning says why, and plain torch takes over.
+
+Kernels see NumPy arrays, so they know where memory ends.
 """
 
-import ctypes
+import os
+import threading
+import warnings
+from collections.abc import Callable
 from functools import cache, lru_cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..arguments import widened
-from ..rows import Rows, counted_labels
+from ..arguments import holds_numbers
 from ..settings import Settings
-from .composition import differentiable_gradient, is_transformed
 from .margins import binary_scale
-from .numba_runtime import (
-    NUMBA_INSTALLED,
-    Kernels,
-    check_labels,
-    check_unpacked,
-    has_address,
-    in_parallel,
-    load_kernels,
-)
 from .torch_backend import working_dtype
 
-LARGEST_K = 16  # beyond, the kernels of numba_large_k.py are faster
-SERIAL_ELEMENTS = 1 << 14  # so many scores, or fewer, are faster on one thread
-LARGEST_BATCH = 128  # rows whose k numbers are worked on together: a few vectors each
-STATE_ELEMENTS = 1 << 12  # k (k + 1) numbers per row of a batch stay in cache
-REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}  # as the kernels number them
-NO_LABEL = -(1 << 63)  # the ignore_index of a caller who ignores nothing
+NUMBA_INSTALLED = find_spec("numba") is not None
+NUMBA_BROKEN: list[str] = []  # why Numba does not work, said once
+LARGEST_K = 16  # of `pivot_rows`; beyond, alternating sums measured from the pivot lose too much
+SERIAL_OPERATIONS = 1 << 14  # so many scores, or fewer, are faster on one thread
+ATTEMPTS = 3  # to load machine code, to compile anew what cannot be loaded, to go on with what cannot be written
+
+_team = threading.Lock()  # Numba's threads serve one caller at a time; after a fork they serve nobody
+os.register_at_fork(after_in_child=lambda: _team.acquire(blocking=False))
 
 
 def supports(scores: Tensor, k: int) -> bool:
-    """Whether the kernels take these scores: numbers in the CPU's memory, k up to 16, and Numba works."""
-    if k > LARGEST_K or not NUMBA_INSTALLED or not has_address(scores):
+    """Whether the kernels take these scores: numbers in the CPU's memory, and Numba works."""
+    if not NUMBA_INSTALLED or scores.device.type != "cpu" or not holds_numbers(scores) or scores._is_zerotensor():
         return False
-    return _kernels(scores.dtype, k) is not None
+    return _kernel(torch.promote_types(scores.dtype, torch.float32), k) is not None
 
 
-def fused_loss(scores: Tensor, labels: Tensor, weight: Tensor | None, settings: Settings) -> Tensor | None:
-    """The reduced loss as one autograd function; None where the kernels cannot take the tensors, or nothing is there.
+def loss_and_gradient(
+    scores: Tensor,
+    labels: Tensor,
+    weight: Tensor | None,
+    settings: Settings,
+    normaliser: Tensor | None = None,
+    needs_gradient: bool = True,
+) -> tuple[Tensor, Tensor | None]:
+    """See `smooth_topk.pivot.loss_and_gradient`; a label that is neither a class nor ignored raises IndexError."""
+    import numpy as np
 
-    Args:
-        scores: (N, C), float32 or float64.
-        labels: (N,), any integers; a label that is neither a class nor ignored raises IndexError.
-        weight: (C,) weight of each class, or None.
-        settings: tau is a number.
-    """
-    if not has_address(labels) or is_transformed() or not supports(scores, settings.k) or not len(labels):
-        return None
-    if weight is not None and (weight.requires_grad or weight.dtype != scores.dtype or not has_address(weight)):
-        return None
-    return FusedLoss.apply(scores, labels.long(), weight, settings)
+    from .numba_kernels import reduce_rows, weigh_rows
 
-
-class FusedLoss(torch.autograd.Function):
-    """Scores to reduced loss in one node; a derivative of the derivative comes from the composition."""
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, labels: Tensor, weight: Tensor | None, settings: Settings) -> Tensor:
-        loss, ctx.state = _forward(scores, labels, weight, settings)  # not saved: hooks change what is saved
-        ctx.save_for_backward(scores, labels, weight)
-        ctx.settings, ctx.shape = settings, scores.shape
-        return loss
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        scores, labels, weight = ctx.saved_tensors
-        check_unpacked(scores, ctx.shape)
-        k, tau, margin, ignore_index, reduction, *_ = ctx.settings
-        if torch.is_grad_enabled() or not has_address(scores):  # may be differentiated in turn, recorded or faked
-            rows = Rows(scores, labels, False, labels.shape)
-            labels, row_weights, _ = counted_labels(rows, weight, ignore_index)
-            gradient = differentiable_gradient(scores, labels, row_weights, grad, reduction, k, tau, margin)
-        elif torch._C._functorch.is_legacy_batchedtensor(grad):  # is_grads_batched: several derivatives at once
-            ones = scores.new_ones(len(scores) if reduction == "none" else ())
-            unit = _backward(scores, ctx.state, ones, ctx.settings)
-            gradient = unit * (grad[:, None] if reduction == "none" else grad)
-        else:
-            gradient = _backward(scores, ctx.state, grad, ctx.settings)
-        return gradient, None, None, None
+    k, tau, margin, ignore_index, reduction, *_ = settings
+    assert not isinstance(tau, Tensor)
+    scores = scores.detach().resolve_neg().contiguous()
+    values, targets = _array("scores", scores), _array("labels", labels)
+    weights = np.empty(0, values.dtype) if weight is None else _array("weight", weight.detach().to(scores.dtype))
+    rows, classes = values.shape
+    if targets.shape != (rows,):
+        raise ValueError(f"labels must have shape ({rows},), got {targets.shape}.")
+    row_weights, losses = np.empty(rows), np.empty(rows)
+    total, wrong = weigh_rows(targets, classes, weights, ignore_index, row_weights)
+    if wrong >= 0:
+        raise IndexError(f"labels must lie in [0, {classes}) or be ignore_index, got the label {targets[wrong]}.")
+    divisor = 1.0 if reduction != "mean" else total if normaliser is None else float(normaliser)
+    gradient = torch.empty_like(scores) if needs_gradient else None
+    out = np.empty((0, classes), values.dtype) if gradient is None else gradient.numpy()
+    _, working, scale = _plan(scores.dtype, k, tau)
+    _run(scores.dtype, values, targets, row_weights, losses, out, working, k, tau, margin, scale, divisor)
+    reduced = reduce_rows(losses, row_weights, divisor)
+    if reduction == "none":
+        return torch.from_numpy(losses).to(scores.dtype), gradient
+    return torch.tensor(reduced, dtype=scores.dtype, device="cpu"), gradient
 
 
-def forward(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -> tuple[Tensor, ...]:
-    """Losses (N,) of scores (N, C), and the state; a label outside [0, C) raises IndexError."""
-    check_labels(scores, labels)
-    return _forward(widened(scores), labels.to(torch.int64), None, _settings(k, tau, margin))
+def _array(name: str, tensor: Tensor) -> Any:
+    """The numbers of a CPU tensor; its storage may have been taken away, as FSDP does between passes."""
+    tensor = tensor.resolve_neg().contiguous()
+    found, needed = tensor.untyped_storage().nbytes(), (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
+    if found < needed:
+        raise RuntimeError(f"{name} of shape {tuple(tensor.shape)} must have {needed} bytes of storage, got {found}.")
+    return tensor.numpy()
 
 
-def backward(scores: Tensor, state: tuple[Tensor, ...], grad_loss: Tensor, k: int, tau: float) -> Tensor:
-    """Derivatives by the scores, (N, C)."""
-    return _backward(widened(scores), state[0], grad_loss, _settings(k, tau, 0.0))
+def _run(dtype: torch.dtype, scores: Any, *arguments: Any) -> None:
+    """Calls the kernel on as many threads as torch uses, or on this one where Numba's threads are taken."""
+    k, rows = arguments[5], len(scores)
+    threads = min(torch.get_num_threads(), rows) if scores.size * max(1, k // 8) > SERIAL_OPERATIONS else 1
+    if threads > 1 and _team.acquire(blocking=False):
+        try:
+            if (kernel := _kernel(dtype, k, "_in_parallel")) is not None:
+                return _with_threads(threads, kernel, scores, *arguments)
+        finally:
+            _team.release()
+    _kernel(dtype, k)(scores, *arguments, 0, rows)
 
 
-def _settings(k: int, tau: float, margin: float) -> Settings:
-    """Those of a caller who ignores no label and reduces nothing."""
-    return Settings(k, tau, margin, ignore_index=NO_LABEL, reduction="none", label_smoothing=0.0)
+def _with_threads(threads: int, kernel: Callable[..., None], *arguments: Any) -> None:
+    from numba import config, get_num_threads, set_num_threads
 
-
-def _forward(scores: Tensor, labels: Tensor, weight: Tensor | None, settings: Settings) -> tuple[Tensor, Tensor]:
-    """The loss, one number or (N,), and the state of the batch."""
-    rows = len(scores)
-    scores, labels = scores.contiguous(), labels.contiguous()
-    loss = scores.new_empty(rows if settings.reduction == "none" else ())
-    state = torch.empty(rows * (3 * settings.k + 5) + 1, dtype=torch.float64, device="cpu")  # whatever the default is
-    kernels, task = _task(scores, state, settings)
-    task.labels, task.loss = labels.data_ptr(), loss.data_ptr()
-    if weight is not None:
-        weight = weight.contiguous()
-        task.weight = weight.data_ptr()
-    in_parallel(kernels.forward, ctypes.byref(task), _threads(scores))
-    if task.wrong_row >= 0:
-        wrong = int(labels[task.wrong_row])
-        raise IndexError(f"labels must lie in [0, {scores.shape[1]}) or be ignore_index, got the label {wrong}.")
-    return loss, state
-
-
-def _backward(scores: Tensor, state: Tensor, grad: Tensor, settings: Settings) -> Tensor:
-    scores = scores.contiguous()
-    gradient = torch.empty_like(scores)
-    if not has_address(grad) or grad.dtype != scores.dtype or (grad.dim() and not grad.is_contiguous()):
-        numbers = torch.empty(grad.shape, dtype=scores.dtype, device="cpu")
-        numbers.copy_(grad)
-        grad = numbers
-    kernels, task = _task(scores, state, settings)
-    task.grad, task.grad_stride, task.gradient = grad.data_ptr(), int(grad.numel() > 1), gradient.data_ptr()
-    in_parallel(kernels.backward, ctypes.byref(task), _threads(scores))
-    return gradient
-
-
-def _threads(scores: Tensor) -> int:
-    return min(torch.get_num_threads(), len(scores)) if scores.numel() > SERIAL_ELEMENTS else 1
-
-
-def _task(scores: Tensor, state: Tensor, settings: Settings) -> tuple[Kernels, Any]:
-    """The kernels, and what both passes tell them; every thread takes rows of the task until none are left."""
-    kernels, template = _template(scores.dtype, scores.shape[1], settings)
-    task = type(template).from_buffer_copy(template)
-    task.rows, task.scores, task.state = len(scores), scores.data_ptr(), state.data_ptr()
-    return kernels, task
+    before, threads = get_num_threads(), min(threads, config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+    set_num_threads(threads)
+    try:
+        kernel(*arguments, threads)
+    finally:
+        set_num_threads(before)
 
 
 @lru_cache(maxsize=64)
-def _template(dtype: torch.dtype, classes: int, settings: Settings) -> tuple[Kernels, Any]:
-    kernels = _kernels(dtype, settings.k)
-    assert kernels is not None
-    k, tau, margin, ignore_index, reduction, *_ = settings
-    assert not isinstance(tau, Tensor)
-    task = kernels.task(
-        wrong_row=-1,
-        classes=classes,
-        k=k,
-        batch=max(1, min(LARGEST_BATCH, SERIAL_ELEMENTS // classes, STATE_ELEMENTS // (k * (k + 1)))),
-        ignore_index=ignore_index,
-        reduction=REDUCTIONS[reduction],
-        scale=binary_scale(k, tau, dtype),
-        tau=tau,
-        margin=margin,
-    )
-    return kernels, task
+def _plan(dtype: torch.dtype, k: int, tau: float) -> tuple[str, Any, float]:
+    """Which kernel, an empty array of the dtype in which it sums powers, and log2(e) / (kτ)."""
+    small = k <= LARGEST_K
+    working = working_dtype(dtype, k) if small else torch.float64
+    empty = torch.empty(0, dtype=working, device="cpu").numpy()
+    return "pivot_rows" if small else "balanced_rows", empty, binary_scale(k, tau, dtype if small else torch.float64)
 
 
 @cache
-def _kernels(dtype: torch.dtype, k: int) -> Kernels | None:
-    working = working_dtype(dtype, k)
-    if working is None:
+def _kernel(dtype: torch.dtype, k: int, how: str = "") -> Any:
+    name, working, _ = _plan(dtype, k, 1.0)
+    return _compiled(name + how, dtype, str(working.dtype))
+
+
+@cache
+def _compiled(name: str, dtype: torch.dtype, working: str) -> Any:
+    """The kernel of this name, compiled for these dtypes; None where Numba is missing or does not work."""
+    if not NUMBA_INSTALLED or NUMBA_BROKEN:
         return None
-    return load_kernels("numba_kernels", torch.promote_types(dtype, torch.float32), working)
+    for _ in range(ATTEMPTS):
+        try:
+            return _tried(name, dtype, working)
+        except Exception as error:  # whatever a broken installation may raise, or machine code that was cut short
+            reason = f"{type(error).__name__}: {error}"
+            for file in Path(__file__).parent.glob("__pycache__/numba_kernels.*.nb[ic]"):
+                file.unlink(missing_ok=True)
+    NUMBA_BROKEN.append(reason)
+    warnings.warn(
+        f"Numba is installed but cannot compile the kernels of smooth_topk, so plain torch is used instead: {reason}",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return None
+
+
+def _tried(name: str, dtype: torch.dtype, working: str) -> Any:
+    """Calls the three functions once, which compiles them or loads their machine code."""
+    import numpy as np
+    from numba import config
+
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]
+        raise RuntimeError("NUMBA_DISABLE_JIT is set.")
+    from . import numba_kernels
+
+    scores, labels = torch.zeros(1, 3, dtype=dtype, device="cpu").numpy(), np.zeros(1, np.int64)
+    losses, row_weights, kernel = np.zeros(1), np.zeros(1), getattr(numba_kernels, name)
+    numba_kernels.weigh_rows(labels, 3, scores[0], -100, row_weights)
+    numba_kernels.reduce_rows(losses, row_weights, 1.0)
+    rows = (1,) if name.endswith("in_parallel") else (0, 1)
+    kernel(scores, labels, row_weights, losses, scores.copy(), np.empty(0, working), 1, 1.0, 1.0, 1.0, 1.0, *rows)
+    return kernel

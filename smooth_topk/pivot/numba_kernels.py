@@ -1,26 +1,34 @@
-"""The pivot algorithm as machine code for a CPU: a row is read twice forward, and read once and written once backward.
+"""The pivot algorithm as machine code for a CPU: loss and gradient of a row while it is in cache.
 
-A row is worked on in blocks that stay in the innermost cache. Loops over classes are written so that the compiler
-makes vector instructions of them: no calls, no branches. What has k numbers per row is plain float64 arithmetic, with
-the merge of triton_kernels.py. Formulas are those of torch_backend.py; the Python side is numba_backend.py.
+All kernels are in this one file, because Numba recognises stale machine code by the file of the function it was asked
+for. The functions take NumPy arrays, which carry shapes and dtypes. A loop over classes is written so that the compiler
+makes vector instructions of it: no calls, no branches. What has k numbers per row is float64.
 
-Numba compiles one function per pass and pair of dtypes (`compiled`), and keeps the machine code in its cache. Each
-takes the address of a `Task`, so that any number of threads can work on one: a thread takes rows until none are left.
+`pivot_rows` serves small k, with several rows side by side in the arithmetic on k numbers. `balanced_rows` serves any
+k, one row after the other. Formulas are those of torch_backend.py and torch_large_k.py; the Python side is
+numba_backend.py. Derived in notebooks/06_pivot.
 """
 
-import ctypes
 import math
+from functools import partial
 
 import numpy as np
-from numba import carray, cfunc, from_dtype, njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic, overload
+from numba import njit, prange, types
+from numba.extending import overload
 
-BLOCK = 1024  # classes whose weights and powers stay in the innermost cache
+BLOCK = 1024  # classes whose powers stay in the innermost cache
+GROUP = 5  # powers, or coefficients, in one pass over a block: a usual k takes one pass
+CACHED = 1 << 14  # scores worked on together, which stay in the second cache
+LARGEST_BATCH = 128  # rows whose k numbers are worked on together
+STATE = 1 << 12  # k (k + 1) numbers per row of a batch stay in cache
 LANES = 3.0  # times √n: in so many lanes the search for the head is fastest
 HALVINGS = 6  # of the range of the maxima; more would not pay
 FIRST = np.uint64(0)
-GROUP = 5  # powers computed in one pass over a block: a usual k takes one pass
+NEGLIGIBLE = 1e-30
+LARGEST_EXPONENT = 1000.0  # odds beyond 2^1000 are a certainty; times 2k they are still finite
+NEWTON_STEPS = 8  # after which the search for the balance only halves its interval
+STEPS = 64  # twice as many as halving needs for a million classes
+RESCALED = 2.0**400  # a polynomial beyond it is divided by it, because only ratios of its coefficients count
 
 SINGLE_ROUNDER = np.float32(1.5 * 2**23)  # adding it leaves an integer in the lowest bits
 DOUBLE_ROUNDER = 1.5 * 2**52
@@ -38,150 +46,129 @@ DOUBLE_EXP2 = (
     0.055504108664819922, 0.24022650695910156, 0.69314718055994533, 1.0,
 )  # fmt: skip
 
-
-class Task(ctypes.Structure):
-    """Arguments of one pass: addresses of contiguous arrays, sizes and settings."""
-
-    _fields_ = (
-        ("next_row", ctypes.c_int64),  # the first row that no thread has taken; at offset zero
-        ("done_rows", ctypes.c_int64),  # rows that are finished; right behind
-        ("wrong_row", ctypes.c_int64),  # a row whose label is neither a class nor ignored, or -1
-        ("batch", ctypes.c_int64),  # rows taken at a time
-        ("rows", ctypes.c_int64),
-        ("classes", ctypes.c_int64),
-        ("k", ctypes.c_int64),
-        ("ignore_index", ctypes.c_int64),
-        ("reduction", ctypes.c_int64),  # NONE, MEAN or SUM
-        ("scores", ctypes.c_int64),  # (N, C)
-        ("labels", ctypes.c_int64),  # (N,), int64
-        ("weight", ctypes.c_int64),  # (C,), or zero where all classes weigh one
-        ("loss", ctypes.c_int64),  # (N,), or one number
-        ("state", ctypes.c_int64),  # N (3k + 5) + 1 numbers in float64, see `views`: what the backward pass needs
-        ("grad", ctypes.c_int64),  # (N,), or one number
-        ("grad_stride", ctypes.c_int64),  # zero for one number
-        ("gradient", ctypes.c_int64),  # (N, C)
-        ("scale", ctypes.c_double),  # log2(e) / (kτ)
-        ("tau", ctypes.c_double),
-        ("margin", ctypes.c_double),
-    )
+# A function that stays a function is compiled twice, alone and in its caller, and may round differently: inline them.
+# Sums may be split over the lanes of a vector; nothing assumes that there are no infinities or NaNs.
+inlined = {"error_model": "numpy", "nogil": True, "forceinline": True}
+vectorised = njit(fastmath={"reassoc", "contract", "nsz"}, **inlined)
+exact = njit(**inlined)
 
 
-NONE, MEAN, SUM = range(3)
-TASK_POINTER = types.CPointer(from_dtype(np.dtype(Task)))
-# A function that stays a function is compiled twice, alone and as part of its pass, and the two may round differently:
-# the process that compiles calls the first, those that load from the cache the second. Inlined, there is one.
-options = {"error_model": "numpy", "nogil": True, "forceinline": True}
-# Sums may be split over the lanes of a vector. Nothing assumes that there are no infinities or NaNs.
-vectorised = njit(fastmath={"reassoc", "contract", "nsz"}, **options)
-exact = njit(**options)
+def entry(function=None, **options):
+    """Compiles a function that Python calls; its machine code is kept where Numba finds a folder for it."""
+    if function is None:
+        return partial(entry, **options)
+    options |= {"error_model": "numpy", "nogil": True}
+    try:
+        return njit(cache=True, **options)(function)
+    except RuntimeError:  # there is no such folder
+        return njit(**options)(function)
 
 
-@exact
-def views(state, rows, k):
-    """The parts of a state: s_[k] (N,), coefficients of the tail (k, N), derivatives of head and label (k + 1, N),
-    weights of the rows (N,), losses (N,), classes of the head and the label (N, k + 1), and what the derivative by the
-    reduced loss is multiplied by (1,)."""
-    numbers = carray(address(state), (2 * k + 4, rows), np.float64)
-    index = carray(address(state + 8 * (2 * k + 4) * rows), (rows, k + 1), np.int64)
-    factor = carray(address(state + 8 * (3 * k + 5) * rows), 1, np.float64)
-    head = numbers[k + 1 : 2 * k + 2]
-    return numbers[0], numbers[1 : k + 1], head, numbers[2 * k + 2], numbers[2 * k + 3], index, factor
+@entry
+def weigh_rows(labels, classes, weight, ignore_index, row_weights):
+    """The weight of each row, zero for an ignored label; returns their sum and the first wrong row, or -1."""
+    total, wrong = 0.0, -1
+    for row in range(len(labels)):
+        label = labels[row]
+        row_weights[row] = 0.0
+        if label == ignore_index:
+            continue
+        if label < 0 or label >= classes:
+            return total, row
+        row_weights[row] = weight[label] if len(weight) else 1.0
+        total += row_weights[row]
+    return total, wrong
 
 
-def one_pass(task_pointer, cache_name: str | None):
-    """Compiles a function of a task; its machine code is cached under the name, or not at all."""
+@entry
+def reduce_rows(losses, row_weights, divisor):
+    """Σ w l / divisor, summed in the order of the rows, whatever threads computed them; `losses` become w l."""
+    total = 0.0
+    for row in range(len(losses)):
+        losses[row] = losses[row] * row_weights[row] if row_weights[row] != 0.0 else 0.0
+        total += losses[row]
+    return total / divisor
 
-    def compile_function(function):
-        function.__qualname__ = f"{function.__name__}-{cache_name}"
-        return cfunc(types.void(task_pointer), nopython=True, cache=cache_name is not None)(function)
 
-    return compile_function
+@entry
+def pivot_rows(scores, labels, row_weights, losses, gradient, working, k, tau, margin, scale, divisor, start, stop):
+    """Losses of the rows from `start` to `stop`, and their gradients times weight / divisor where `gradient` has rows.
+
+    Head: the k largest scores besides the label's, with w = exp((s_[k] - s) / (kτ)). Tail: all others, with
+    u = exp((s - s_[k]) / (kτ)). Neither exceeds one. `working` is an empty array of the dtype in which powers of u are summed.
+    """
+    classes = scores.shape[1]
+    batch = max(1, min(LARGEST_BATCH, CACHED // classes, STATE // (k * (k + 1)), stop - start))
+    lanes = number_of_lanes(classes, k)
+    largest = np.empty(k, scores.dtype)
+    maxima = np.empty(classes, scores.dtype)
+    hot = np.empty(classes + 1, np.int64)
+    columns = np.empty(classes + 1, np.int64)
+    scratch = np.empty(0 if len(gradient) else classes, scores.dtype)
+    power = np.empty(BLOCK, working.dtype)
+    coefficients = np.zeros(k + GROUP, working.dtype)
+    index = np.empty((batch, k + 1), np.int64)
+    kth_score = np.empty(batch)
+    shares = np.empty(batch)
+    sums = np.zeros((k + GROUP, batch))
+    w = np.empty((k, batch))
+    tail = np.empty((k + 1, batch))
+    prefixes = np.empty((k + 1, k + 1, batch))
+    sigmas = np.empty((k + 1, batch))
+    adjoint = np.empty((k + 2, batch))
+    head = np.empty((k, batch))
+    by_tail = np.empty((k, batch))
+    for first in range(start, stop, batch):
+        count = min(batch, stop - first)
+        for r in range(count):
+            row = first + r
+            label = labels[row] if row_weights[row] != 0.0 else 0
+            kth_score[r] = select(scores[row], label, lanes, largest, index[r], maxima, hot, columns)
+            for i in range(k):
+                step = kth_score[r] - np.float64(largest[i])
+                w[i, r] = 0.0 if kth_score[r] == -np.inf else step
+            u = gradient[row] if len(gradient) else scratch
+            weigh(scores[row], kth_score[r], scale, u)
+            for place in range(k + 1):
+                u[index[r, place]] = 0.0
+            power_sums(u, k, power, sums[:, r])
+        exponentials(w, scale, count)
+        newton_columns(sums, tail, count)
+        merge_columns(w, tail, prefixes, sigmas, count)
+        for r in range(count):
+            row = first + r
+            true_score = np.float64(scores[row, index[r, k]])
+            kth = np.inf if sigmas[k, r] != sigmas[k, r] else kth_score[r]
+            losses[row], shares[r] = loss_and_share(
+                margin, kth, true_score, math.log(sigmas[k, r] / sigmas[k - 1, r]), k, tau
+            )
+            shares[r] *= row_weights[row] / divisor / k
+        if len(gradient) == 0:
+            continue
+        head_derivatives(w, tail, prefixes, sigmas, shares, adjoint, head, count)
+        tail_coefficients(sigmas, shares, by_tail, count)
+        for r in range(count):
+            row = first + r
+            if row_weights[row] == 0.0:  # whatever the row holds: zero times NaN would be NaN
+                gradient[row, :] = 0.0
+                continue
+            for m in range(k):
+                coefficients[m] = by_tail[m, r]
+            horner(gradient[row], coefficients, k, power)
+            for place in range(k):
+                gradient[row, index[r, place]] = head[place, r]
+            gradient[row, index[r, k]] = -shares[r]
 
 
-def compiled(score_dtype: type, working_dtype: type, cache_name: str | None):
-    """The two passes for these dtypes, as (forward, backward); this is where the time to compile goes."""
-
-    @one_pass(TASK_POINTER, cache_name)
-    def forward(pointer):
-        task = carray(pointer, 1)[0]
-        rows, classes, k, batch = task.rows, task.classes, task.k, task.batch
-        scores = carray(address(task.scores), (rows, classes), score_dtype)
-        labels = carray(address(task.labels), rows, np.int64)
-        weight = carray(address(task.weight), classes, score_dtype)
-        loss = carray(address(task.loss), rows if task.reduction == NONE else 1, score_dtype)
-        kth_score, tail, head, row_weights, losses, index, factor = views(task.state, rows, k)
-
-        lanes = number_of_lanes(classes, k)
-        largest = np.empty(k, score_dtype)
-        maxima = np.empty(classes, score_dtype)
-        hot = np.empty(classes + 1, np.int64)
-        columns = np.empty(classes + 1, np.int64)
-        u = np.empty(BLOCK, working_dtype)
-        power = np.empty(BLOCK, working_dtype)
-        sums = np.empty((k + GROUP, batch))
-        sigmas = np.empty((k + 1, batch))
-        factors = np.empty((k, batch))
-        joined = np.empty((k, k + 1, batch))
-        shares = np.empty(batch)
-        without = np.empty(batch)
-        while True:
-            start = taken(pointer, 0, batch)
-            if start >= rows:
-                return
-            count = min(batch, rows - start)
-            for r in range(count):
-                row = start + r
-                label = labels[row]
-                ignored = label == task.ignore_index
-                if ignored or label < 0 or label >= classes:  # no such label is ever an address
-                    if not ignored:
-                        task.wrong_row = row
-                    row_weights[row] = 0.0
-                    label = 0
-                else:
-                    row_weights[row] = weight[label] if task.weight != 0 else 1.0
-                kth_score[row] = select(scores[row], label, lanes, largest, index[row], maxima, hot, columns)
-                for i in range(k - 1):  # t_{i+1} - t_i before it is scaled; where a class is missing, anything finite
-                    step = np.float64(largest[i + 1]) - np.float64(largest[i])
-                    factors[i, r] = 0.0 if kth_score[row] == -np.inf else step
-                power_sums(scores[row], kth_score[row], task.scale, index[row], u, power, sums, r)
-            merge(sums, sigmas, factors, joined, without, task.scale, count)
-            losses_and_shares(scores, kth_score, index, sigmas, losses, shares, task.tau, task.margin, start, count)
-            head_derivatives(sigmas, factors, joined, shares, without, sums, head, start, count)
-            tail_coefficients(sigmas, factors, shares, tail, start, count)
-            if taken(pointer, 1, count) + count == rows:  # the thread that finishes last
-                reduce(losses, row_weights, task.reduction, loss, factor)
-
-    @one_pass(TASK_POINTER, cache_name)
-    def backward(pointer):
-        task = carray(pointer, 1)[0]
-        rows, classes, k, batch = task.rows, task.classes, task.k, task.batch
-        scores = carray(address(task.scores), (rows, classes), score_dtype)
-        grad = carray(address(task.grad), rows if task.grad_stride else 1, score_dtype)
-        gradient = carray(address(task.gradient), (rows, classes), score_dtype)
-        kth_score, tail, head, row_weights, _, index, factor = views(task.state, rows, k)
-
-        u = np.empty(BLOCK, working_dtype)
-        polynomial = np.empty(BLOCK, working_dtype)
-        coefficients = np.empty(k + GROUP, working_dtype)
-        for m in range(k, k + GROUP):
-            coefficients[m] = 0.0
-        while True:
-            start = taken(pointer, 0, batch)
-            if start >= rows:
-                return
-            for row in range(start, min(start + batch, rows)):
-                if row_weights[row] == 0.0:  # whatever the row holds: zero times NaN would be NaN
-                    gradient[row, :] = 0.0
-                    continue
-                by_loss = grad[row * task.grad_stride] * row_weights[row] * factor[0]
-                for m in range(k):
-                    coefficients[m] = tail[m, row] * by_loss
-                tail_derivatives(scores[row], kth_score[row], task.scale, coefficients, k, u, polynomial, gradient[row])
-                for place in range(k + 1):
-                    gradient[row, index[row, place]] = head[place, row] * by_loss
-
-    return forward, backward
+@entry(parallel=True)
+def pivot_rows_in_parallel(
+    scores, labels, row_weights, losses, gradient, working, k, tau, margin, scale, divisor, threads
+):
+    """`pivot_rows` on several threads, each with as many rows."""
+    count = len(scores)
+    for part in prange(threads):
+        start, stop = part * count // threads, (part + 1) * count // threads
+        pivot_rows(scores, labels, row_weights, losses, gradient, working, k, tau, margin, scale, divisor, start, stop)
 
 
 @exact
@@ -192,7 +179,7 @@ def number_of_lanes(classes, k):
 
 @exact
 def select(scores, label, lanes, largest, index, maxima, hot, columns):
-    """The k largest scores beside the label's, descending, and their classes with the label last; returns s_[k].
+    """The k largest scores besides the label's, descending, and their classes with the label last; returns s_[k].
 
     Where a class is missing, its score is -inf and its place is the label's. Returns NaN where a score is +inf; a NaN
     is left to the sums over the tail.
@@ -291,23 +278,6 @@ def gather(scores, lanes, maxima, bound, hot, columns):
     return np.int64(count)
 
 
-@exact
-def power_sums(scores, kth_score, scale, index, u, power, sums, r):
-    """Column r of `sums` gets Σ u^m over the tail for m = 1..k."""
-    classes, k = len(scores), len(index) - 1
-    for m in range(len(sums)):
-        sums[m, r] = 0.0
-    for start in range(0, classes, BLOCK):
-        stop = min(start + BLOCK, classes)
-        weigh(scores[start:stop], kth_score, scale, u)
-        for place in range(k + 1):
-            if start <= index[place] < stop:
-                u[index[place] - start] = 0.0
-        first_powers(u, power, sums, r, stop - start)
-        for m in range(GROUP, k, GROUP):
-            next_powers(u, power, sums, m, r, stop - start)
-
-
 @vectorised
 def weigh(scores, kth_score, scale, u):
     """u = exp((s - s_[k]) / (kτ)); the difference comes first, because s / (kτ) alone has lost its small digits.
@@ -320,194 +290,420 @@ def weigh(scores, kth_score, scale, u):
         u[i] = exp2_of_product(scores[i] - pivot, scale)
 
 
+@exact
+def power_sums(u, degree, power, sums):
+    """Σ u, Σ u², ... up to the degree, and what is left of the last group of powers."""
+    for m in range(degree):
+        sums[m] = 0.0
+    for start in range(0, len(u), BLOCK):
+        block = u[start : start + BLOCK]
+        if degree <= GROUP:
+            first_powers(block, power, sums, degree)
+            continue
+        for i in range(len(block)):
+            power[i] = 1.0
+        for m in range(0, degree, GROUP):
+            next_powers(block, power, sums[m : m + GROUP])
+
+
 @vectorised
-def first_powers(u, power, sums, r, count):
-    """Adds Σ u, ..., Σ u^5 to a column of sums, and leaves u^5."""
-    s1 = s2 = s3 = s4 = s5 = u.dtype.type(0.0)
-    for i in range(count):
-        v = u[i]
+def first_powers(u, power, sums, degree):
+    """Adds Σ u, ..., Σ u^5."""
+    s1 = s2 = s3 = s4 = s5 = power.dtype.type(0.0)
+    for i in range(len(u)):
+        v = power.dtype.type(u[i])
         square = v * v
         s1 += v
         s2 += square
         s3 += square * v
         s4 += square * square
-        power[i] = square * square * v
-        s5 += power[i]
-    sums[0, r] += s1
-    sums[1, r] += s2
-    sums[2, r] += s3
-    sums[3, r] += s4
-    sums[4, r] += s5
+        s5 += square * square * v
+    sums[0] += s1
+    sums[1] += s2
+    sums[2] += s3
+    sums[3] += s4
+    sums[4] += s5
 
 
 @vectorised
-def next_powers(u, power, sums, m, r, count):
-    """Adds Σ u^(m+1), ..., Σ u^(m+5), from u^m; leaves u^(m+5)."""
-    s1 = s2 = s3 = s4 = s5 = u.dtype.type(0.0)
-    for i in range(count):
-        v, p = u[i], power[i]
+def next_powers(u, power, sums):
+    """Adds the next five power sums; `power` holds the power before them, and gets their last."""
+    s1 = s2 = s3 = s4 = s5 = power.dtype.type(0.0)
+    for i in range(len(u)):
+        v = power.dtype.type(u[i])
+        p = power[i]
         square = v * v
-        s1 += p * v
-        s2 += p * square
-        s3 += p * square * v
-        s4 += p * square * square
-        power[i] = p * square * square * v
+        p1 = p * v
+        p2 = p * square
+        s1 += p1
+        s2 += p2
+        s3 += p1 * square
+        s4 += p2 * square
+        power[i] = p1 * square * square
         s5 += power[i]
-    sums[m, r] += s1
-    sums[m + 1, r] += s2
-    sums[m + 2, r] += s3
-    sums[m + 3, r] += s4
-    sums[m + 4, r] += s5
+    sums[0] += s1
+    sums[1] += s2
+    sums[2] += s3
+    sums[3] += s4
+    sums[4] += s5
 
 
 @vectorised
-def merge(sums, sigmas, factors, joined, without, scale, count):
-    """S_0..S_k of head and tail, for `count` rows at once: the tail's by Newton's identities, then the head joins.
-
-    m ε_m = Σ_q (-1)^(q-1) ε_{m-q} p_q, then S_j <- exp(t_{i+j} - t_i) S_j + S_{j-1} for i = k..1, where t = 0 beyond
-    k and S starts as ε. Row i of `joined` keeps S before class i. `factors` become exp(t_{i+1} - t_i).
-    """
-    k = len(factors)
-    for r in range(count):
-        sigmas[0, r] = 1.0
-        factors[k - 1, r] = 1.0
-    for m in range(1, k + 1):
+def exponentials(w, scale, count):
+    """Differences of scores, at most zero, become their exponentials."""
+    for i in range(len(w)):
         for r in range(count):
-            sigmas[m, r] = 0.0
+            w[i, r] = exp2_of_product(w[i, r], scale)
+
+
+@vectorised
+def newton_columns(sums, tail, count):
+    """σ_0..σ_k of the tail, ε, from its power sums: m ε_m = Σ_q (-1)^(q-1) ε_{m-q} p_q."""
+    for r in range(count):
+        tail[0, r] = 1.0
+    for m in range(1, len(tail)):
+        for r in range(count):
+            tail[m, r] = 0.0
         for q in range(1, m + 1):
             sign = 1.0 / m if q % 2 else -1.0 / m
             for r in range(count):
-                sigmas[m, r] += sign * sigmas[m - q, r] * sums[q - 1, r]
+                tail[m, r] += sign * tail[m - q, r] * sums[q - 1, r]
         for r in range(count):
-            sigmas[m, r] = 0.0 if sigmas[m, r] < 0.0 else sigmas[m, r]
-    for i in range(k - 1):
-        for r in range(count):
-            factors[i, r] = exp2_of_product(factors[i, r], scale)
+            tail[m, r] = 0.0 if tail[m, r] < 0.0 else tail[m, r]
 
+
+@vectorised
+def merge_columns(w, tail, prefixes, sigmas, count):
+    """S_j = Σ_i η_{k-j+i} ε_i, where η are the polynomials of w: η_c leaves c classes of the head out.
+
+    Row i of `prefixes` has the polynomial of the first i classes of the head.
+    """
+    k = len(w)
+    for r in range(count):
+        prefixes[0, 0, r] = 1.0
+    for i in range(k):
+        for r in range(count):
+            prefixes[i + 1, 0, r] = 1.0
+            prefixes[i + 1, i + 1, r] = w[i, r] * prefixes[i, i, r]
+        for c in range(1, i + 1):
+            for r in range(count):
+                prefixes[i + 1, c, r] = prefixes[i, c, r] + w[i, r] * prefixes[i, c - 1, r]
+    for j in range(k + 1):
+        for r in range(count):
+            sigmas[j, r] = 0.0
+        for i in range(j + 1):
+            for r in range(count):
+                sigmas[j, r] += prefixes[k, k - j + i, r] * tail[i, r]
+
+
+@exact
+def loss_and_share(margin, reference, true_score, log_ratio, k, tau):
+    """τ softplus(z) and sigmoid(z) for z = (margin + (b - s_y)/k)/τ + log ratio, measured from the reference b.
+
+    A reference of -inf means that fewer than k other classes exist: the label is always in the top k.
+    """
+    if not (true_score < np.inf and reference < np.inf):  # +inf or NaN, of the label or of another class
+        return np.nan, np.nan
+    if reference == -np.inf:
+        return 0.0, 0.0
+    smooth_margin = margin + (reference - true_score) / k + tau * log_ratio  # divided by tau, terms would not cancel
+    small = math.exp(-abs(smooth_margin) / tau)
+    positive = smooth_margin > 0.0
+    loss = (smooth_margin if positive else 0.0) + tau * math.log1p(small)
+    return loss, (1.0 if positive else small) / (1.0 + small)
+
+
+@vectorised
+def head_derivatives(w, tail, prefixes, sigmas, shares, adjoint, head, count):
+    """w_i ∂(log S_{k-1} - log S_k)/∂w_i times the share: the products of `merge_columns` run backwards."""
+    k = len(w)
+    for r in range(count):
+        adjoint[0, r] = -shares[r] / sigmas[k, r]
+    for c in range(1, k + 1):
+        for r in range(count):
+            adjoint[c, r] = shares[r] * (tail[c - 1, r] / sigmas[k - 1, r] - tail[c, r] / sigmas[k, r])
     for i in range(k - 1, -1, -1):
         for r in range(count):
-            without[r] = 1.0
-            joined[i, 0, r] = 1.0
-        for j in range(1, k + 1):
-            step = min(i + j, k) - 1  # the last factor is one
+            head[i, r] = 0.0
+        for c in range(i + 1):
             for r in range(count):
-                without[r] *= factors[step, r]
-                joined[i, j, r] = sigmas[j, r]
-                sigmas[j, r] = without[r] * sigmas[j, r] + joined[i, j - 1, r]
-
-
-@exact
-def losses_and_shares(scores, kth_score, index, sigmas, losses, shares, tau, margin, start, count):
-    """Losses, and sigmoid(z)/k, the derivative by -s_y, in `shares`."""
-    k = index.shape[1] - 1
-    for r in range(count):
-        row = start + r
-        true_score = np.float64(scores[row, index[row, k]])
-        if not (true_score < np.inf and sigmas[k, r] == sigmas[k, r]):  # +inf or NaN, of the label or of another class
-            smooth_margin = np.nan
-        elif kth_score[row] == -np.inf:  # fewer than k other classes exist: the label is always in the top k
-            smooth_margin = -np.inf
-            kth_score[row] = 0.0
-        else:  # the hard margin comes first: divided by tau, its terms would lose what is left when they cancel
-            hard_margin = margin + (kth_score[row] - true_score) / k
-            smooth_margin = hard_margin + tau * math.log(sigmas[k, r] / sigmas[k - 1, r])
-        small = math.exp(-abs(smooth_margin) / tau)
-        positive = not smooth_margin <= 0.0
-        losses[row] = (smooth_margin if positive else 0.0) + tau * math.log1p(small)
-        shares[r] = (1.0 if positive else small) / (1.0 + small) / k
-
-
-@exact
-def reduce(losses, row_weights, reduction, loss, factor):
-    """The loss as reduction.py defines it, summed in the order of the rows, whatever threads computed them."""
-    total = weights = 0.0
-    for row in range(len(losses)):
-        weighted = losses[row] * row_weights[row] if row_weights[row] != 0.0 else 0.0
-        if reduction == NONE:
-            loss[row] = weighted
-        total += weighted
-        weights += row_weights[row]
-    factor[0] = 1.0 / weights if reduction == MEAN else 1.0
-    if reduction != NONE:
-        loss[0] = total * factor[0] if reduction == SUM else total / weights
+                head[i, r] += prefixes[i, c, r] * adjoint[c + 1, r]
+                adjoint[c, r] += w[i, r] * adjoint[c + 1, r]
+        for r in range(count):
+            head[i, r] *= w[i, r]
 
 
 @vectorised
-def head_derivatives(sigmas, factors, joined, shares, without, adjoint, head, start, count):
-    """Derivatives of the loss by the head and the label: the recursion of `merge` run backwards."""
-    k = len(factors)
-    for j in range(k - 1):
+def tail_coefficients(sigmas, shares, by_tail, count):
+    """The derivative of a tail class is Σ_m c_m u^(m+1), c_m = (-1)^m (S_{k-1-m}/S_k - S_{k-2-m}/S_{k-1}) share."""
+    k = len(by_tail)
+    for m in range(k):
+        sign = -1.0 if m % 2 else 1.0
         for r in range(count):
-            adjoint[j, r] = 0.0
-    for r in range(count):
-        adjoint[k, r] = shares[r] / sigmas[k, r]
-        adjoint[k - 1, r] = -shares[r] / sigmas[k - 1, r]
-        head[k, start + r] = -shares[r]
-    for i in range(k):
-        derivative = head[i, start : start + count]
-        for r in range(count):
-            without[r] = 1.0
-            derivative[r] = 0.0
-        for j in range(1, k + 1):
-            step = min(i + j, k) - 1
+            by_tail[m, r] = sign * shares[r] * sigmas[k - 1 - m, r] / sigmas[k, r]
+        if m < k - 1:
             for r in range(count):
-                derivative[r] += adjoint[j, r] * joined[i, j - 1, r]
-                adjoint[j - 1, r] = without[r] * adjoint[j - 1, r] + adjoint[j, r]
-                without[r] *= factors[step, r]
-        for r in range(count):
-            adjoint[k, r] *= without[r]
-
-
-@vectorised
-def tail_coefficients(sigmas, factors, shares, tail, start, count):
-    """The derivative of a tail class is Σ_m c_m u^(m+1), c_m = (-1)^m (σ_{k-1-m}/σ_k - σ_{k-2-m}/σ_{k-1}) share."""
-    k = len(factors)
-    for r in range(count):
-        upper, lower = shares[r] / sigmas[k, r], shares[r] / sigmas[k - 1, r]
-        sigma, weight, span = sigmas[k - 1, r], 1.0, 1.0
-        for m in range(k):
-            following = 0.0
-            if m < k - 1:
-                weight *= factors[k - 2 - m, r]  # exp(-t_{k-1-m})
-                span *= weight  # exp(-(t_{k-1-m} + ... + t_k))
-                following = sigmas[k - 2 - m, r] * span
-            coefficient = sigma * upper - following * lower
-            tail[m, start + r] = -coefficient if m % 2 else coefficient
-            sigma = following
+                by_tail[m, r] -= sign * shares[r] * sigmas[k - 2 - m, r] / sigmas[k - 1, r]
 
 
 @exact
-def tail_derivatives(scores, kth_score, scale, c, k, u, polynomial, gradient):
-    """c_0 u + ... + c_{k-1} u^k for every class, by Horner's rule, five coefficients in one pass over a block."""
-    classes = len(scores)
-    last = (k - 1) // GROUP * GROUP
-    for start in range(0, classes, BLOCK):
-        stop = min(start + BLOCK, classes)
-        weigh(scores[start:stop], kth_score, scale, u)
-        first_horner(u, c, last, polynomial, stop - start)
-        for m in range(last - GROUP, -GROUP, -GROUP):
-            next_horner(u, c, m, polynomial, stop - start)
-        out = gradient[start:stop]
-        for i in range(len(out)):
-            out[i] = polynomial[i]
+def horner(u, c, degree, polynomial):
+    """u becomes c_0 u + ... + c_{k-1} u^k, five coefficients in one pass over a block."""
+    last = (degree - 1) // GROUP * GROUP
+    for start in range(0, len(u), BLOCK):
+        block = u[start : start + BLOCK]
+        if degree <= GROUP:
+            only_horner(block, c)
+            continue
+        for i in range(len(block)):
+            polynomial[i] = 0.0
+        for m in range(last, 0, -GROUP):
+            next_horner(block, c[m : m + GROUP], polynomial)
+        last_horner(block, c, polynomial)
 
 
 @vectorised
-def first_horner(u, c, m, polynomial, count):
-    """c_m u + ... + c_{m+4} u^5."""
-    c0, c1, c2, c3, c4 = c[m], c[m + 1], c[m + 2], c[m + 3], c[m + 4]
-    for i in range(count):
-        v = u[i]
-        polynomial[i] = ((((c4 * v + c3) * v + c2) * v + c1) * v + c0) * v
+def only_horner(u, c):
+    """u becomes c_0 u + ... + c_4 u^5."""
+    c0, c1, c2, c3, c4 = c[0], c[1], c[2], c[3], c[4]
+    for i in range(len(u)):
+        v = c.dtype.type(u[i])
+        u[i] = ((((c4 * v + c3) * v + c2) * v + c1) * v + c0) * v
 
 
 @vectorised
-def next_horner(u, c, m, polynomial, count):
-    """c_m u + ... + c_{m+4} u^5 + u^5 times the polynomial so far."""
-    c0, c1, c2, c3, c4 = c[m], c[m + 1], c[m + 2], c[m + 3], c[m + 4]
-    for i in range(count):
-        v = u[i]
-        polynomial[i] = (((((polynomial[i] + c4) * v + c3) * v + c2) * v + c1) * v + c0) * v
+def next_horner(u, c, polynomial):
+    """c_0 + ... + c_4 u^4 + u^5 times the polynomial so far."""
+    c0, c1, c2, c3, c4 = c[0], c[1], c[2], c[3], c[4]
+    for i in range(len(u)):
+        v = c.dtype.type(u[i])
+        polynomial[i] = ((((polynomial[i] * v + c4) * v + c3) * v + c2) * v + c1) * v + c0
+
+
+@vectorised
+def last_horner(u, c, polynomial):
+    """u becomes the polynomial so far, and the last five coefficients, times u."""
+    c0, c1, c2, c3, c4 = c[0], c[1], c[2], c[3], c[4]
+    for i in range(len(u)):
+        v = c.dtype.type(u[i])
+        u[i] = (((((polynomial[i] * v + c4) * v + c3) * v + c2) * v + c1) * v + c0) * v
+
+
+@entry
+def balanced_rows(scores, labels, row_weights, losses, gradient, working, k, tau, margin, scale, divisor, start, stop):
+    """What `pivot_rows` does, for any k: odds are measured from the balance, see torch_large_k.py; all in float64."""
+    classes = scores.shape[1]
+    widest = min(classes - 1, 2 * k - 1)
+    keys = np.empty(classes, np.int64)
+    odds = np.empty(classes)
+    inverse_odds = np.empty(widest)
+    places = np.empty(widest, np.int64)
+    power = np.empty(BLOCK)
+    sums = np.empty(widest + GROUP)
+    tail = np.empty(k + 1)
+    sigmas_of_head = np.empty(widest + 1)
+    sigmas = np.empty(k + widest + 1)
+    coefficients = np.zeros(widest + k + GROUP)
+    for row in range(start, stop):
+        label = labels[row] if row_weights[row] != 0.0 else 0
+        kth_score = kth_largest(scores[row], label, k, keys)
+        if not -np.inf < kth_score < np.inf:  # with fewer than k other classes, the label is in the top k
+            losses[row] = 0.0 if kth_score == -np.inf else np.nan
+            if len(gradient):
+                gradient[row, :] = losses[row] if row_weights[row] != 0.0 else 0.0
+            continue
+        weigh_all(scores[row], kth_score, scale, odds)
+        odds[label] = 0.0
+        balance = balancing_factor(odds, k)
+        count = split(odds, balance, inverse_odds, places)
+        power_sums(odds, k, power, sums)
+        newton(sums, tail)
+        power_sums(inverse_odds[:count], count, power, sums)
+        head = sigmas_of_head[: count + 1]
+        newton(sums, head)
+        multiply(tail, head, sigmas)
+        log_ratio = math.log(sigmas[k] / sigmas[k - 1] / balance)
+        true_score = np.float64(scores[row, label])
+        losses[row], share = loss_and_share(margin, kth_score, true_score, log_ratio, k, tau)
+        share *= row_weights[row] / divisor / k
+        if len(gradient) == 0:
+            continue
+        if share == 0.0:
+            gradient[row, :] = 0.0
+            continue
+        tail_polynomial(sigmas, share, coefficients[:k])
+        coefficients[k : k + GROUP] = 0.0
+        horner(odds, coefficients, k, power)
+        head_polynomial(sigmas, tail, head, share, coefficients[:count])
+        coefficients[count : count + GROUP] = 0.0
+        horner(inverse_odds[:count], coefficients, count, power)
+        for i in range(classes):
+            gradient[row, i] = odds[i]
+        for place in range(count):
+            gradient[row, places[place]] = inverse_odds[place]
+        gradient[row, label] = -share
+
+
+@entry(parallel=True)
+def balanced_rows_in_parallel(
+    scores, labels, row_weights, losses, gradient, working, k, tau, margin, scale, divisor, threads
+):
+    """`balanced_rows` on several threads, each with as many rows."""
+    count = len(scores)
+    for part in prange(threads):
+        start, stop = part * count // threads, (part + 1) * count // threads
+        balanced_rows(scores, labels, row_weights, losses, gradient, working, k, tau, margin, scale, divisor, start, stop)
+
+
+@vectorised
+def kth_largest(scores, label, k, keys):
+    """s_[k], the k-th largest score besides the label's: -inf where there are fewer, NaN where a score is NaN or +inf.
+
+    The search halves the range of all keys, which takes 32 or 64 steps whatever the scores are, and counts the keys
+    above its middle.
+    """
+    one, zero = scores.dtype.type(1.0), scores.dtype.type(0.0)
+    invalid = zero
+    for i in range(len(scores)):
+        keys[i] = in_order(scores[i])
+        invalid += zero if scores[i] < np.inf else one
+    if invalid > zero:
+        return np.nan
+    lowest = np.int64(in_order(scores.dtype.type(-np.inf)))
+    keys[label] = lowest
+    low, high = lowest, np.int64(in_order(scores.dtype.type(np.inf)))  # k keys reach low, fewer than k reach high
+    while True:
+        middle = (low >> 1) + (high >> 1) + (low & high & 1)
+        if middle == low:
+            break
+        above = 0
+        for i in range(len(keys)):
+            above += 1 if keys[i] >= middle else 0
+        if above >= k:
+            low = middle
+        else:
+            high = middle
+    for i in range(len(keys)):
+        if keys[i] == low and low > lowest:
+            return np.float64(scores[i])
+    return -np.inf
+
+
+@vectorised
+def weigh_all(scores, kth_score, scale, odds):
+    """exp((s - s_[k]) / (kτ)) in float64, not infinite for the head."""
+    largest = LARGEST_EXPONENT / scale
+    for i in range(len(scores)):
+        odds[i] = exp2_of_product(min(np.float64(scores[i]) - kth_score, largest), scale)
+
+
+@exact
+def balancing_factor(odds, k):
+    """The factor that makes k - 1/2 classes expected, Σ v / (1 + v) of the odds v times the factor, within a quarter.
+
+    The search starts at the pivot, where scores far apart are balanced. A step of Newton's method equates the log-odds
+    of the means, which is exact for equal scores.
+    """
+    others, target = len(odds) - 1.0, k - 0.5
+    low, high, factor = 0.5 / others, 2.0 * k, 1.0  # torch_large_k.balancing_shift tells why the answer lies between
+    for step in range(STEPS):
+        mean, variance = mean_and_variance(odds, factor)
+        if abs(mean - target) <= 0.25:
+            break
+        if mean > target:
+            high = factor
+        else:
+            low = factor
+        log_odds = math.log(target / (others - target) * ((others - mean) / mean))
+        guess = factor * math.exp(log_odds * mean * (1.0 - mean / others) / variance)
+        factor = guess if step < NEWTON_STEPS and low < guess < high else math.sqrt(low * high)
+    return factor
+
+
+@vectorised
+def mean_and_variance(odds, factor):
+    """Σ p and Σ p (1 - p) for the odds p / (1 - p) times the factor."""
+    mean = variance = 0.0
+    for i in range(len(odds)):
+        v = factor * odds[i]
+        left_out = 1.0 / (1.0 + v)
+        mean += v * left_out
+        variance += v * left_out * left_out
+    return mean, variance
+
+
+@vectorised
+def split(odds, factor, inverse_odds, places):
+    """Multiplies the odds by the factor; the head's become zero, and their inverses and places go to two lists.
+
+    Returns the number of classes in the head. Each adds more than 1/2 to a sum of at most k - 1/4, so there are at most
+    2k - 1 of them, and the lists are long enough.
+    """
+    count = 0
+    for i in range(len(odds)):
+        odds[i] *= factor
+    for i in range(len(odds)):
+        if odds[i] > 1.0 and count < len(places):
+            inverse_odds[count] = 1.0 / odds[i]
+            places[count] = i
+            count += 1
+            odds[i] = 0.0
+    return count
+
+
+@exact
+def newton(sums, sigmas):
+    """σ_0, σ_1, ... by m σ_m = Σ_r (-1)^(r-1) p_r σ_{m-r}, but for one factor: stable, see torch_large_k.newton."""
+    for r in range(1, len(sigmas) - 1, 2):
+        sums[r] = -sums[r]
+    sigmas[0] = 1.0
+    for m in range(1, len(sigmas)):
+        sigmas[m] = folded(sigmas[:m], sums[:m]) / m
+        if sigmas[m] > RESCALED:
+            for j in range(m + 1):
+                sigmas[j] /= RESCALED
+
+
+@vectorised
+def folded(a, b):
+    """Σ_i a_i b_{m-1-i}."""
+    total = 0.0
+    for i in range(len(a)):
+        total += a[i] * b[len(a) - 1 - i]
+    return total
+
+
+@vectorised
+def multiply(tail, head, sigmas):
+    """Z = ε H: the product of the tail's polynomial with the head's in reverse."""
+    count = len(head) - 1
+    for j in range(len(tail) + count):
+        sigmas[j] = 0.0
+    for left_out in range(count + 1):
+        part = sigmas[count - left_out : count - left_out + len(tail)]
+        for j in range(len(part)):
+            part[j] += head[left_out] * tail[j]
+
+
+@exact
+def tail_polynomial(sigmas, share, coefficients):
+    """(-1)^m (Z_{k-1-m} / Z_k - Z_{k-2-m} / Z_{k-1}) times the share, for m = 0..k-1."""
+    k = len(coefficients)
+    for m in range(k):
+        with_k, with_fewer = sigmas[k - 1 - m], sigmas[k - 2 - m] if m < k - 1 else 0.0
+        difference = with_k / sigmas[k] - with_fewer / sigmas[k - 1]
+        coefficients[m] = share * (-difference if m % 2 else difference)
+
+
+@exact
+def head_polynomial(sigmas, tail, head, share, coefficients):
+    """(-1)^m (Z_{k+m} / Z_k - (Z_{k-1+m} - ε_k H_{m-1}) / Z_{k-1}) times the share, for m = 1..h."""
+    k, count = len(tail) - 1, len(head) - 1
+    for m in range(1, count + 1):
+        with_k, with_fewer = sigmas[k + m], sigmas[k - 1 + m] - tail[k] * head[count + 1 - m]
+        difference = with_k / sigmas[k] - with_fewer / sigmas[k - 1]
+        coefficients[m - 1] = share * (-difference if m % 2 else difference)
+
 
 
 def in_order(score):
@@ -574,25 +770,4 @@ def _exp2_of_product(x, scale):
     return single if x == types.float32 else double
 
 
-@intrinsic
-def address(typing_context, number):
-    """A number as a pointer."""
 
-    def codegen(context, builder, signature, arguments):
-        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
-
-    return types.voidptr(number), codegen
-
-
-@intrinsic
-def taken(typing_context, pointer, place, count):
-    """Adds to a counter of the task, and returns what it was before: one indivisible step.
-
-    What a thread wrote before is seen by every thread that gets a later number.
-    """
-
-    def codegen(context, builder, signature, arguments):
-        counters = builder.bitcast(arguments[0], cgutils.intp_t.as_pointer())
-        return builder.atomic_rmw("add", builder.gep(counters, [arguments[1]]), arguments[2], "acq_rel")
-
-    return types.int64(pointer, types.int64, types.int64), codegen

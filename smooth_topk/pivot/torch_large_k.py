@@ -30,141 +30,62 @@ other classes are finite, loss and derivatives are zero.
 """
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..arguments import widened
 from .margins import exponent_scale, loss_of_margin, share_of_margin
-from .torch_backend import largest_others
 
 BLOCK = 1 << 17  # scores whose odds are worked on at a time: two buffers of float64 that stay in cache
 RESCALED_EVERY = 32  # steps in which a polynomial grows by (2k)**32 at most
 
 
-class RowState(NamedTuple):
-    """What the backward pass needs beside the scores, O(k) numbers per row."""
-
-    kth_score: Tensor  # (N, 1) s_[k], the pivot
-    shift: Tensor  # (N, 1) (s_[k] - b) / (kτ), from the pivot to the balance
-    tail: Tensor  # (k, N) the derivative of a tail class is a polynomial in v: its coefficients
-    columns: Tensor  # (N, 2k) the 2k - 1 largest classes beside the label, or all, with the head; then the label
-    largest: Tensor  # (2k, N) their derivatives
-
-
-State = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]  # losses and the fields of a RowState
-
-
-def supports(scores: Tensor, k: int) -> bool:
-    """Any k, any device, any floating-point dtype, and stand-ins without numbers: no step looks at the scores."""
-    return scores.is_floating_point()
-
-
-def forward(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -> tuple[Tensor, ...]:
-    """Losses (N,) of scores (N, C), and the five tensors of a RowState; half precision is computed in float32."""
-    scores = widened(scores)
-    return (forward_operator if torch.compiler.is_compiling() else _forward)(scores, labels, k, tau, margin)
-
-
-def backward(scores: Tensor, state: tuple[Tensor, ...], grad_loss: Tensor, k: int, tau: float) -> Tensor:
-    """Derivatives by the scores, (N, C)."""
-    scores = widened(scores)
-    compute: Callable[..., Tensor] = backward_operator if torch.compiler.is_compiling() else _backward
-    return compute(scores, *state, grad_loss, k, tau)
-
-
-def _forward(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -> State:
+def balanced_rows(
+    scores: Tensor, labels: Tensor, factors: Tensor, *, k: int, tau: float, margin: float, needs_gradient: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Losses (N,) of scores (N, C), and derivatives by the scores times the factors (N,)."""
     classes = scores.shape[1]
-    right = (labels >= 0) & (labels < classes) & (scores.amax(1) < torch.inf)  # false for NaN
-    labels = labels.clamp(0, classes - 1)
     values, index = largest_others(scores, labels, min(classes - 1, 2 * k - 1))
     missing = values[:, k - 1] == -torch.inf  # fewer than k other classes: the label is always in the top k
     kth_score = values[:, k - 1 : k].double().masked_fill(missing[:, None], 0.0)
-    shift, tail_sums = balanced_power_sums(scores, kth_score, index, k, tau)
-
+    x = exponents(scores, kth_score, k, tau).scatter_(1, index[:, -1:], -torch.inf)
+    shift = balancing_shift(x.float(), k).double()  # (N, 1) (s_[k] - b) / (kτ)
     largest = (exponents(values, kth_score, k, tau) + shift).T  # (2k - 1, N)
     in_head = largest > 0
-    odds, inverse_odds = largest.clamp(max=0).exp(), (-largest).exp().masked_fill(~in_head, 0.0)
-    tail = newton(tail_sums)
+    largest_odds, inverse_odds = largest.clamp(max=0).exp(), (-largest).exp().masked_fill(~in_head, 0.0)
+    odds = x.add_(shift).clamp_(max=0).exp_().scatter_(1, index[:, :-1], largest_odds.masked_fill(in_head, 0.0).T)
+    tail = newton(power_sums(odds.T, k))
     head = reversed_from(newton(power_sums(inverse_odds, len(largest))), in_head.sum(0))
     sigmas = multiply(tail, head)
 
     true_score = scores.gather(1, index[:, -1:]).double()
     log_ratio = torch.log(sigmas[k] / sigmas[k - 1]) - shift[:, 0]
     smooth_margin = margin + ((kth_score - true_score) / k)[:, 0] + tau * log_ratio
-    smooth_margin = smooth_margin.masked_fill(missing, -torch.inf).masked_fill(~right, torch.nan)
-    losses = loss_of_margin(smooth_margin, tau)
-    share = share_of_margin(smooth_margin, tau) / k
-
-    by_tail, by_head = coefficients(sigmas, tail, head)
-    by_largest = torch.where(in_head, polynomial(inverse_odds, by_head), polynomial(odds, by_tail))
+    spoilt = ~(scores.amax(1) < torch.inf)  # true for NaN
+    smooth_margin = smooth_margin.masked_fill(missing, -torch.inf).masked_fill(spoilt, torch.nan)
+    losses = loss_of_margin(smooth_margin, tau).to(scores.dtype)
+    if not needs_gradient:
+        return losses, None
+    share = share_of_margin(smooth_margin, tau) * (factors / k)
+    by_tail, by_head = tail_coefficients(sigmas[: k + 1]), head_coefficients(sigmas, tail, head)
+    by_largest = torch.where(in_head, polynomial(inverse_odds, by_head), polynomial(largest_odds, by_tail))
     by_largest = torch.cat([by_largest, -torch.ones_like(share)[None]])
     by_tail, by_largest = (torch.where(share == 0, 0.0, share * derivative) for derivative in (by_tail, by_largest))
-    return losses.to(scores.dtype), kth_score, shift, by_tail, index, by_largest
+    gradient = polynomial(odds, by_tail.unsqueeze(2)).to(scores.dtype)
+    return losses, gradient.scatter_(1, index, by_largest.T.to(scores.dtype))
 
 
-def _backward(
-    scores: Tensor,
-    kth_score: Tensor,
-    shift: Tensor,
-    tail: Tensor,
-    index: Tensor,
-    largest: Tensor,
-    grad_loss: Tensor,
-    k: int,
-    tau: float,
-) -> Tensor:
-    by_tail = (tail * grad_loss).unsqueeze(2)  # (k, N, 1)
-    gradient = torch.empty_like(scores, memory_format=torch.contiguous_format)
-    for rows in blocks(scores):
-        odds = (exponents(scores[rows], kth_score[rows], k, tau) + shift[rows]).clamp_(max=0).exp_()
-        gradient[rows] = polynomial(odds, by_tail[:, rows])
-    return gradient.scatter_(1, index, (largest * grad_loss).T.to(scores.dtype))
-
-
-def _empty_state(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -> State:
-    rows, classes = scores.shape
-    widest = min(classes, 2 * k)
-    losses, index = scores.new_empty(rows), labels.new_empty(rows, widest, dtype=torch.int64)
-    shapes = (rows, 1), (rows, 1), (k, rows), (widest, rows)
-    kth_score, shift, tail, largest = (scores.new_empty(shape, dtype=torch.float64) for shape in shapes)
-    return losses, kth_score, shift, tail, index, largest
-
-
-# A compiler sees one operator per pass: unrolled, the 10k small steps of a pass would take minutes to compile.
-forward_operator = torch.library.custom_op("smooth_topk::large_k_forward", _forward, mutates_args=())
-forward_operator.register_fake(_empty_state)
-backward_operator = torch.library.custom_op("smooth_topk::large_k_backward", _backward, mutates_args=())
-backward_operator.register_fake(lambda scores, *_: torch.empty_like(scores, memory_format=torch.contiguous_format))
-
-
-def blocks(scores: Tensor) -> list[slice]:
-    """Slices of rows that stay in cache; all rows at once for a GPU."""
-    rows, classes = scores.shape
-    if scores.device.type != "cpu":
-        return [slice(0, rows)]
-    size = max(1, BLOCK // classes)
-    return [slice(start, start + size) for start in range(0, rows, size)]
+def largest_others(scores: Tensor, labels: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest scores of the classes other than the label, (N, k), and their classes with the label last."""
+    labels = labels[:, None]
+    values, index = scores.topk(k + 1)
+    places = (index == labels).cumsum(1)[:, :k] + torch.arange(k, device=scores.device)  # steps over the label
+    return values.gather(1, places), torch.cat([index.gather(1, places), labels], 1)
 
 
 def exponents(scores: Tensor, kth_score: Tensor, k: int, tau: float) -> Tensor:
     """(s - s_[k]) / (kτ) in float64."""
     return (scores.double() - kth_score).mul_(exponent_scale(k, tau))
-
-
-def balanced_power_sums(scores: Tensor, kth_score: Tensor, index: Tensor, k: int, tau: float) -> tuple[Tensor, Tensor]:
-    """The shift from pivot to balance (N, 1), and the power sums of the tail's odds (k, N)."""
-    shifts, sums = [scores.new_empty(0, 1, dtype=torch.float64)], [scores.new_empty(k, 0, dtype=torch.float64)]
-    for rows in blocks(scores):
-        x = exponents(scores[rows], kth_score[rows], k, tau).scatter_(1, index[rows, -1:], -torch.inf)
-        shift = balancing_shift(x.float(), k).double()
-        largest = x.gather(1, index[rows]) + shift
-        odds = (x + shift).clamp_(max=0).exp_().scatter_(1, index[rows], largest.exp().masked_fill(largest > 0, 0.0))
-        shifts.append(shift)
-        sums.append(power_sums(odds.T, k))
-    return torch.cat(shifts), torch.cat(sums, 1)
 
 
 def balancing_shift(x: Tensor, k: int) -> Tensor:
@@ -227,16 +148,21 @@ def multiply(a: Tensor, b: Tensor) -> Tensor:
     return product
 
 
-def coefficients(sigmas: Tensor, tail: Tensor, head: Tensor) -> tuple[Tensor, Tensor]:
-    """The two polynomials of the derivatives, without their constant term zero: (k, N) in v, (2k - 1, N) in 1/v."""
-    k = len(tail) - 1
-    lower, upper = sigmas[k - 1], sigmas[k]
-    by_tail = sigmas[:k].flip(0) / upper
-    by_tail[:-1] -= sigmas[: k - 1].flip(0) / lower
+def tail_coefficients(sigmas: Tensor) -> Tensor:
+    """(-1)^m (Z_{k-1-m} / Z_k - Z_{k-2-m} / Z_{k-1}) for m = 0..k-1, (k, N), from Z_0..Z_k."""
+    below = sigmas[:-1].flip(0)
+    by_tail = below / sigmas[-1]
+    by_tail[:-1] -= below[1:] / sigmas[-2]
     by_tail[1::2].neg_()
-    by_head = sigmas[k + 1 :] / upper - (sigmas[k:-1] - tail[k] * head[:-1]) / lower
+    return by_tail
+
+
+def head_coefficients(sigmas: Tensor, tail: Tensor, head: Tensor) -> Tensor:
+    """(-1)^m (Z_{k+m} / Z_k - (Z_{k-1+m} - ε_k H_{m-1}) / Z_{k-1}) for m = 1..h, (2k - 1, N)."""
+    k = len(tail) - 1
+    by_head = sigmas[k + 1 :] / sigmas[k] - (sigmas[k:-1] - tail[k] * head[:-1]) / sigmas[k - 1]
     by_head[::2].neg_()
-    return by_tail, by_head
+    return by_head
 
 
 def polynomial(x: Tensor, coefficients: Tensor) -> Tensor:

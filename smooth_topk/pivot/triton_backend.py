@@ -15,6 +15,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..reduction import reduced, row_factors, without_ignored
+from ..rows import Rows, counted_labels
+from ..settings import Settings
 from .margins import binary_scale
 from .torch_backend import working_dtype
 
@@ -44,6 +47,26 @@ def supports(scores: Tensor, k: int) -> bool:
     if scores.dtype not in DTYPES or not is_available(scores.device) or working_dtype(scores.dtype, k) is None:
         return False
     return type(scores) in (Tensor, torch.nn.Parameter) or torch.compiler.is_compiling()
+
+
+def loss_and_gradient(
+    scores: Tensor,
+    labels: Tensor,
+    weight: Tensor | None,
+    settings: Settings,
+    normaliser: Tensor | None = None,
+    needs_gradient: bool = True,
+) -> tuple[Tensor, Tensor | None]:
+    """See `smooth_topk.pivot.loss_and_gradient`."""
+    k, tau, margin, ignore_index, reduction, *_ = settings
+    assert not isinstance(tau, Tensor)
+    labels, row_weights, _ = counted_labels(Rows(scores, labels, False, labels.shape), weight, ignore_index)
+    losses, *state = forward(scores, labels, k, tau, margin)
+    gradient = None
+    if needs_gradient:
+        factors = row_factors(scores, row_weights, reduction, normaliser)
+        gradient = without_ignored(backward(scores, tuple(state), factors, k, tau), row_weights)
+    return reduced(losses, row_weights, reduction, normaliser), gradient
 
 
 def forward(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -> State:
