@@ -303,31 +303,21 @@ PATHS = {"auto": smooth_topk_loss, "pivot": partial(smooth_topk_loss, algorithm=
 EVERY_PATH = pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
 
 
-def test_the_paths_are_three_different_ones(monkeypatch):
+@pytest.mark.parametrize("k", [5, 40])
+def test_the_paths_are_three_different_ones(k, monkeypatch):
     scores, labels = torch.randn(2, 60), torch.tensor([0, 1])
-    installed = find_spec("numba") is not None
-    assert backend_for(scores, 5) is (numba_backend if installed else torch_backend)
-    assert backend_for(scores, 40) is (numba_large_k if installed else torch_large_k)
-    assert backend_for(scores, 5, fused=False) is torch_backend
-    assert backend_for(scores, 40, fused=False) is torch_large_k
-    vmap(lambda row: pytest.fail("torch.func is not seen") if not is_transformed() else row)(scores)
-
     called = []
-    for backend in (numba_backend, numba_large_k, torch_backend, torch_large_k):
-        name = "_forward" if backend is numba_backend else "forward"
-        kept = getattr(backend, name)
-        monkeypatch.setattr(backend, name, lambda *a, b=backend, f=kept: (called.append(b), f(*a))[1])
-    expected = [numba_backend, numba_large_k] if installed else [torch_backend, torch_large_k]
-    for k in (5, 40):
-        smooth_topk_loss(scores, labels, k=k)
-    assert called == expected
-    for k in (5, 40):
-        smooth_topk_loss(scores, labels, k=k, algorithm="pivot")
-    assert called[2:] == [torch_backend, torch_large_k]
-    by_composition(scores, labels, k=5)
-    assert len(called) == 4
-    node = smooth_topk_loss(scores.requires_grad_(), labels).grad_fn.name()
-    assert node == ("FusedLossBackward" if installed else "PivotLossBackward")  # nothing before it, nothing after it
+    for backend in (numba_backend, torch_backend):
+        kept = backend.loss_and_gradient
+        monkeypatch.setattr(
+            backend, "loss_and_gradient", lambda *a, b=backend, f=kept, **o: (called.append(b), f(*a, **o))[1]
+        )
+    smooth_topk_loss(scores, labels, k=k)
+    smooth_topk_loss(scores, labels, k=k, algorithm="pivot")
+    assert called == [numba_backend if find_spec("numba") else torch_backend, torch_backend]
+    by_composition(scores, labels, k=k)
+    assert len(called) == 2
+    vmap(lambda row: pytest.fail("torch.func is not seen") if not is_transformed() else row)(scores)
 
 
 @EVERY_PATH

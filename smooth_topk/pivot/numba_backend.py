@@ -7,6 +7,7 @@ installed but does not work, one warning says why, and plain torch takes over.
 Kernels see NumPy arrays, so they know where memory ends.
 """
 
+import contextlib
 import os
 import threading
 import warnings
@@ -80,7 +81,10 @@ def loss_and_gradient(
 def _array(name: str, tensor: Tensor) -> Any:
     """The numbers of a CPU tensor; its storage may have been taken away, as FSDP does between passes."""
     tensor = tensor.resolve_neg().contiguous()
-    found, needed = tensor.untyped_storage().nbytes(), (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
+    found, needed = (
+        tensor.untyped_storage().nbytes(),
+        (tensor.storage_offset() + tensor.numel()) * tensor.element_size(),
+    )
     if found < needed:
         raise RuntimeError(f"{name} of shape {tuple(tensor.shape)} must have {needed} bytes of storage, got {found}.")
     return tensor.numpy()
@@ -135,8 +139,7 @@ def _compiled(name: str, dtype: torch.dtype, working: str) -> Any:
             return _tried(name, dtype, working)
         except Exception as error:  # whatever a broken installation may raise, or machine code that was cut short
             reason = f"{type(error).__name__}: {error}"
-            for file in Path(__file__).parent.glob("__pycache__/numba_kernels.*.nb[ic]"):
-                file.unlink(missing_ok=True)
+            _delete_machine_code()
     NUMBA_BROKEN.append(reason)
     warnings.warn(
         f"Numba is installed but cannot compile the kernels of smooth_topk, so plain torch is used instead: {reason}",
@@ -144,6 +147,15 @@ def _compiled(name: str, dtype: torch.dtype, working: str) -> Any:
         stacklevel=2,
     )
     return None
+
+
+def _delete_machine_code() -> None:
+    """What cannot be loaded is compiled anew, and not by every process."""
+    with contextlib.suppress(Exception):  # Numba cannot even be imported, or the folder is another user's
+        from .numba_kernels import pivot_rows
+
+        for file in Path(pivot_rows.stats.cache_path).glob("numba_kernels.*.nb[ic]"):
+            file.unlink(missing_ok=True)
 
 
 def _tried(name: str, dtype: torch.dtype, working: str) -> Any:

@@ -24,7 +24,6 @@ STATE = 1 << 12  # k (k + 1) numbers per row of a batch stay in cache
 LANES = 3.0  # times √n: in so many lanes the search for the head is fastest
 HALVINGS = 6  # of the range of the maxima; more would not pay
 FIRST = np.uint64(0)
-NEGLIGIBLE = 1e-30
 LARGEST_EXPONENT = 1000.0  # odds beyond 2^1000 are a certainty; times 2k they are still finite
 NEWTON_STEPS = 8  # after which the search for the balance only halves its interval
 STEPS = 64  # twice as many as halving needs for a million classes
@@ -95,7 +94,8 @@ def pivot_rows(scores, labels, row_weights, losses, gradient, working, k, tau, m
     """Losses of the rows from `start` to `stop`, and their gradients times weight / divisor where `gradient` has rows.
 
     Head: the k largest scores besides the label's, with w = exp((s_[k] - s) / (kτ)). Tail: all others, with
-    u = exp((s - s_[k]) / (kτ)). Neither exceeds one. `working` is an empty array of the dtype in which powers of u are summed.
+    u = exp((s - s_[k]) / (kτ)). Neither exceeds one. Powers of u are
+    summed in the dtype of `working`, an empty array.
     """
     classes = scores.shape[1]
     batch = max(1, min(LARGEST_BATCH, CACHED // classes, STATE // (k * (k + 1)), stop - start))
@@ -552,7 +552,9 @@ def balanced_rows_in_parallel(
     count = len(scores)
     for part in prange(threads):
         start, stop = part * count // threads, (part + 1) * count // threads
-        balanced_rows(scores, labels, row_weights, losses, gradient, working, k, tau, margin, scale, divisor, start, stop)
+        balanced_rows(
+            scores, labels, row_weights, losses, gradient, working, k, tau, margin, scale, divisor, start, stop
+        )
 
 
 @vectorised
@@ -705,7 +707,6 @@ def head_polynomial(sigmas, tail, head, share, coefficients):
         coefficients[m - 1] = share * (-difference if m % 2 else difference)
 
 
-
 def in_order(score):
     """An integer of the score's size that grows with the score; what is not NaN stays above the smallest integer."""
 
@@ -768,6 +769,3 @@ def _exp2_of_product(x, scale):
         return 0.0 if whole < -1021.0 else value * power
 
     return single if x == types.float32 else double
-
-
-

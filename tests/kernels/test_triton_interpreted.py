@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 import torch
 import triton_worker
-from kernel_accuracy import GRADIENT_TOLERANCE, LOSS_TOLERANCE, assert_exact, random_scores
+from accuracy import GRADIENT, LOSS, assert_exact, random_scores
 from reference import reference_loss, relative_error
 
 from smooth_topk import smooth_topk_loss
@@ -53,7 +53,7 @@ def test_a_loss_far_below_one_keeps_its_digits(kernels):
     losses, _, _ = kernels(triton_worker.run, scores, labels, 2, 1.0)
     truth = reference_loss(scores[0].tolist(), 0, 2, 1.0)
     assert 0 < truth < 1e-6
-    assert relative_error(losses.item(), truth) < LOSS_TOLERANCE[torch.float32]
+    assert relative_error(losses.item(), truth) < LOSS[torch.float32]
 
 
 @pytest.mark.parametrize("order", ["random", "ascending", "descending"])
@@ -170,7 +170,7 @@ def test_a_hard_margin_that_cancels_keeps_its_digits(kernels):
     scores, labels = torch.tensor([[2.0, 1.0, 0.5, -1.0, 1.6]]), torch.tensor([4])
     losses, gradient, _ = kernels(triton_worker.run, scores, labels, 2, 1e-7, margin=0.3)
     truth = reference_loss(scores[0].tolist(), 4, 2, 1e-7, 0.3)
-    assert relative_error(losses.item(), truth) < LOSS_TOLERANCE[torch.float32]
+    assert relative_error(losses.item(), truth) < LOSS[torch.float32]
     assert_exact(scores, labels, 2, 1e-7, losses, gradient, margin=0.3)
 
 
@@ -191,8 +191,8 @@ def assert_equals_float64(scores, labels, k, tau, losses, gradient):
     exact_scores = scores.double().requires_grad_()
     exact = composed_losses(exact_scores, labels, k, tau, 1.0)
     (truth,) = torch.autograd.grad(exact.sum(), exact_scores)
-    assert ((losses - exact).abs() / exact).max() < LOSS_TOLERANCE[torch.float32]
-    assert ((gradient - truth).abs().amax(1) / truth.abs().amax(1)).max() < GRADIENT_TOLERANCE[torch.float32]
+    assert ((losses - exact).abs() / exact).max() < LOSS[torch.float32]
+    assert ((gradient - truth).abs().amax(1) / truth.abs().amax(1)).max() < GRADIENT[torch.float32]
 
 
 def test_the_state_names_the_kth_score_the_head_in_descending_order_and_the_label(kernels):
