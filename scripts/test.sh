@@ -3,31 +3,19 @@
 # With --fast, the tests are those of the losses alone, without the slow ones: an answer in under a minute.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
-# Every step runs beside this shell, which waits for it: a signal to the shell alone, as docker stop sends it, stops the
-# step, too. The tests then end their processes in order (tests/conftest.py).
-run() { "$@" <&0 & wait $!; }
-stop() {
-    trap '' INT TERM HUP
-    kill -TERM "${!:-}" 2>/dev/null || true
-    wait
-    printf '\n!! Stopped by SIG%s.\n' "$1" >&2
-    exit $((128 + $(kill -l "$1")))
-}
-for signal in INT TERM HUP; do trap "stop $signal" "$signal"; done
-
 tests=()
 if [[ ${1:-} == --fast ]]; then
     shift
-    tests=(tests --ignore=tests/study --ignore=tests/browser --ignore=tests/test_notebooks.py -m "not slow")
+    tests=(tests --ignore=tests/study --ignore=tests/browser --ignore=tests/chaos --ignore=tests/test_notebooks.py -m "not slow")
 fi
 
 say "Checking lint and format (ruff)"
-run ruff check --quiet . || fail "ruff check found the problems above."
-run ruff format --quiet --check . || fail "ruff format would change the files above: run .venv/bin/ruff format ."
+ruff check --quiet . || fail "ruff check found the problems above."
+ruff format --quiet --check . || fail "ruff format would change the files above: run .venv/bin/ruff format ."
 say "Checking who imports whom (import-linter)"
-run lint-imports >/dev/null || { lint-imports; fail "An import breaks a contract of pyproject.toml."; }
+lint-imports >/dev/null || { lint-imports; fail "An import breaks a contract of pyproject.toml."; }
 say "Checking types (mypy)"
-run mypy || fail "mypy found the problems above."
+mypy || fail "mypy found the problems above."
 
 say "Running the tests (pytest)"
 [[ ${#tests[@]} -gt 0 ]] || command -v chromium >/dev/null ||
@@ -37,5 +25,5 @@ say "Running the tests (pytest)"
 export OMP_NUM_THREADS=1
 workers=(--numprocesses auto --dist loadgroup)
 for argument in "$@"; do [[ $argument == -n* || $argument == --numprocesses* ]] && workers=(); done
-run python -m pytest "${workers[@]}" "${tests[@]}" "$@" || fail "Some tests failed."
+python -m pytest "${workers[@]}" "${tests[@]}" "$@" || fail "Some tests failed."
 say "All tests passed"

@@ -88,8 +88,9 @@ def smoke_chapter(smoke_runs: Path) -> Callable[[str], Path]:
         with open(smoke_runs / f"{name}.lock", "w") as lock, pytest.MonkeyPatch.context() as patch:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not notebook.exists():
-                patch.setenv("SMOOTH_TOPK_ROOT", str(PROJECT))
-                patch.setenv("SMOOTH_TOPK_RUNS", str(smoke_runs / name))
+                folders = {"ROOT": PROJECT, "RUNS": smoke_runs / name, "DATA": PROJECT / "data"}
+                for variable, value in {**folders, "WORKERS": 1, "FRAMES": 16}.items():
+                    patch.setenv(f"SMOOTH_TOPK_{variable}", str(value))
                 patch.chdir(smoke_runs)
                 run_study.main([name, "--profile", "smoke", "--no-book", "--workers", "1"])
         return notebook

@@ -24,8 +24,8 @@ def test_the_chapter_runs_with_the_smoke_profile(name, smoke_chapter, capfd):
 
 @pytest.mark.parametrize("profile", profiles.PROFILES)
 def test_every_chapter_and_parameter_of_the_profile_exists(profile):
-    assert set(profiles.chapter_settings(profile)) <= set(CHAPTERS)
-    assert {task.name for task in plan.make_plan(profile)} == set(CHAPTERS)
+    assert set(profiles.chapter_parameters(profile)) <= set(CHAPTERS)
+    assert {chapter.name for chapter in plan.make_plan(profile)} == set(CHAPTERS)
 
 
 @each_chapter

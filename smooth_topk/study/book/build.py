@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from smooth_topk.study.book.chapter_pages import prepare_chapter
-from smooth_topk.study.book.cost_page import write_costs
+from smooth_topk.study.book.cost import write_costs
 from smooth_topk.study.book.pictures import draw_pictures
 from smooth_topk.study.records.paths import path_option, project_root
 

@@ -18,8 +18,7 @@ from matplotlib.axes import Axes
 
 from smooth_topk.study import figures, measure, tables
 from smooth_topk.study.chapters.spider import PHOTOGRAPH
-from smooth_topk.study.experiments import gpu_scaling, registry
-from smooth_topk.study.figures.gpu_scaling import scaling_figure
+from smooth_topk.study.experiments import registry
 from smooth_topk.study.figures.style import use_style
 from smooth_topk.study.records import evidence
 from smooth_topk.study.records.files import write_whole
@@ -34,9 +33,9 @@ OTHER_SCORES = [6.1, 5.0, 4.5, 3.2, 2.4, 0.6, -0.5, -1.4, -2.6]  # those the exp
 
 
 def draw_pictures(folder: Path) -> None:
-    """Writes the pictures of the landing page, claims.svg of the results page, scaling.svg of the page on servers."""
+    """Writes the pictures of the landing page, claims.svg of the results page."""
     landing = {"names": _names, "loss": _loss, "gradient": _gradient, "noise": _lead_under_noise}
-    _write(landing | {"claims": _claims, "scaling": _scaling}, folder)
+    _write(landing | {"claims": _claims}, folder)
 
 
 def draw_readme_pictures(folder: Path, results: Path) -> list[Path]:
@@ -113,11 +112,6 @@ def _lead_under_noise() -> Axes:
 def _claims() -> Axes:
     """What the results page begins with: a dot and an interval per claim."""
     return figures.claims_figure(tables.claims())
-
-
-def _scaling() -> Axes:
-    chapters = registry.runs_by_chapter("paper")
-    return scaling_figure(gpu_scaling.scaling_table(chapters, range(1, 65)), gpu_scaling.useful_gpus(chapters))
 
 
 def _speed(results: Path) -> Axes:

@@ -1,4 +1,4 @@
-"""The trainings of a study chapter: configurations in, the records of all out, with those trained that are missing."""
+"""The trainings of a study chapter: trains those that are missing, and shows them next to the published ones."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,37 +7,60 @@ from typing import Any
 import pandas as pd
 
 from smooth_topk.study.experiments.run_config import RunConfig
+from smooth_topk.study.experiments.selections import trained
 from smooth_topk.study.grid import run_grid
-from smooth_topk.study.records.paths import checkpoints_folder, records_folder
+from smooth_topk.study.records.evidence import published, yours
+from smooth_topk.study.records.paths import records_folder, runs_folder
+
+SETTING = ("noise_level", "noise_grouping", "train_size", "cycles")  # what runs differ in besides loss and seed
+NOT_RUN = "not run"
 
 
-def adjusted(runs: Sequence[RunConfig], **changes: Any) -> tuple[RunConfig, ...]:
-    """Returns the runs with some fields changed; a change that is None changes nothing.
+def runs_of(experiment: str, profile: str, *, seeds: Sequence[int] | None = None, **changes: Any) -> list[RunConfig]:
+    """Returns the runs of an experiment that this profile trains, with some fields changed; None changes nothing.
 
     Example:
-        >>> [run.epochs for run in adjusted([RunConfig(epochs=8)], epochs=3, train_size=None)]
-        [3]
+        >>> [run.epochs for run in runs_of("table_2_small_data", "smoke", epochs=3, train_size=None)]
+        [3, 3, 3, 3]
     """
     given = {name: value for name, value in changes.items() if value is not None}
-    return tuple(replace(run, **given) for run in runs)
+    return [replace(run, **given) for run in trained(experiment, profile, seeds)]
 
 
 def run_missing(grid: Sequence[RunConfig], profile: str) -> pd.DataFrame:
     """Trains the runs that the profile has not recorded, and returns the records of all, one row per run.
 
-    The progress bar goes away at the end: an executed chapter shows one sentence in its place.
-
     Raises:
+        ValueError: there is no run.
         RuntimeError: some runs failed; started again, the others are not trained again.
     """
     from IPython.display import clear_output  # chapters alone need it
 
-    distinct = {run.run_id: run for run in grid}
-    folders = {"records_folder": records_folder(profile), "checkpoints_folder": checkpoints_folder(profile)}
-    runs = run_grid(list(distinct.values()), **folders)
+    if not grid:
+        raise ValueError(f"No run is left: the parameters above name none that the profile {profile} has.")
+    distinct = list({run.run_id: run for run in grid}.values())
+    folder = runs_folder(profile) / "checkpoints"
+    runs = run_grid(distinct, records_folder=records_folder(profile), checkpoints_folder=folder)
     if (failed := runs[runs["status"] == "failed"]).size:
         raise RuntimeError(f"{len(failed)} of {len(runs)} runs failed: {'; '.join(failed['failure'])}")
-    clear_output(wait=True)
-    before = runs.attrs["recorded_before"]
-    print(f"{len(runs)} runs: {before} recorded before, {len(runs) - before} trained now.")
+    clear_output(wait=True)  # one sentence in the place of the progress bar
+    found = runs.attrs["recorded_before"]
+    print(f"{len(runs)} runs: {found} found, {len(runs) - found} trained now.")
     return runs
+
+
+def published_and_yours(grid: Sequence[RunConfig], profile: str, metric: str = "test_top5") -> pd.DataFrame:
+    """Returns a metric in percent by loss and setting: the mean of the published runs, and of the same runs on this
+    machine."""
+    grid = list({run.run_id: run for run in grid}.values())
+    names = [name for name in SETTING if len({getattr(run, name) for run in grid}) > 1]
+    settings = [{"loss": run.loss_name, **{name: getattr(run, name) for name in names}} for run in grid]
+    table = pd.DataFrame(settings, index=[run.run_id for run in grid])
+    for name, runs in (("published", published(grid)), ("yours", yours(grid, profile))):
+        table[name] = 100 * runs.set_index("run_id")[metric].astype(float)
+    table["difference"] = table["yours"] - table["published"]
+    groups = table.groupby(["loss", *names], sort=False, dropna=False)
+    means = groups[["published", "yours", "difference"]].mean()
+    shown = means.map(lambda value: NOT_RUN if pd.isna(value) else f"{value:.2f}")
+    shown.insert(0, "runs", groups.size())
+    return shown

@@ -6,13 +6,34 @@ from smooth_topk.study.experiments.registry import EXPERIMENTS, figure_2_tempera
 from smooth_topk.study.experiments.run_config import RunConfig
 
 NIGHT, ALL = "one_night", "all"
+FAMILY_IN_QUICK = ("family_comparison", "quick")
 NIGHT_LEVEL = 0.8  # the noise level of the selection: a large difference in the paper, and more wrong labels than right
 
 
-def runs_of_chapters(profile: str, chapters: Iterable[str]) -> dict[str, list[RunConfig]]:
-    """Returns by experiment the runs that these chapters show; a run that several share stands with the first."""
+def study_runs(profile: str, chapters: Iterable[str]) -> dict[str, list[RunConfig]]:
+    """Returns by experiment the runs that a study of the profile trains for these chapters, each run once.
+
+    Those of the paper's experiments; the other experiments are trained by name (`selected_runs`). The profile quick
+    trains one seed, and the family of losses in one setting, which its readers compare with the published runs.
+    """
     shown = set(chapters)
-    return _each_once({name: one.runs(profile) for name, one in EXPERIMENTS.items() if one.chapter in shown})
+    return _each_once({name: trained(name, profile) for name, one in EXPERIMENTS.items() if one.chapter in shown})
+
+
+def trained(name: str, profile: str, seeds: Sequence[int] | None = None) -> list[RunConfig]:
+    """Returns the runs of an experiment that a study of the profile trains; `seeds` chooses among those it has.
+
+    Example:
+        >>> [len(trained("table_1_noise", profile)) for profile in ("smoke", "quick", "laptop", "paper")]
+        [8, 24, 48, 72]
+    """
+    experiment = EXPERIMENTS[name]
+    runs = list(experiment.runs(profile)) if experiment.in_paper or (name, profile) == FAMILY_IN_QUICK else []
+    if seeds is None and profile == "quick":
+        seeds = (0,)
+    if name == "family_comparison":
+        runs = [run for run in runs if (run.noise_level, run.noise_grouping) == (NIGHT_LEVEL, "superclass")]
+    return [run for run in runs if seeds is None or run.seed in seeds]
 
 
 def selected_runs(profile: str, names: Iterable[str]) -> dict[str, list[RunConfig]]:

@@ -1,169 +1,121 @@
-"""Runs on worker processes of this machine: one per core with one thread, or one per GPU."""
+"""Runs on this machine: one process per run, as many at a time as there are GPUs, or cores with one thread each."""
 
 import contextlib
-import json
 import logging
 import os
-import selectors
 import signal
-import subprocess
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing import connection
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from smooth_topk.study.experiments.run_config import RunConfig
+from smooth_topk.study.grid.processes import cause, context, start, stop
+from smooth_topk.study.records.files import LockHeldError
 from smooth_topk.study.records.machine import available_cores
 from smooth_topk.study.records.paths import workers_setting
+from smooth_topk.study.training.fit import fit
+from smooth_topk.study.training.loop import OutOfMemoryError
 
 logger = logging.getLogger(__name__)
-ATTEMPTS = 3  # a worker that dies, say for lack of memory, leaves a checkpoint; its run goes on in a new one
-SECONDS_TO_STOP = 120  # for a step and a checkpoint
-COMMAND = [sys.executable, "-m", "smooth_topk.study.grid.worker"]
+ATTEMPTS = 3  # a process that dies, say for lack of memory, leaves a checkpoint; its run continues in a new one
+EXPECTED = (OSError, ValueError, OutOfMemoryError)  # their message says all; others come with their class
+HELD = "another process trains this run"
 
 
-class _Worker:
-    """One process, at work on one run or waiting for the next."""
+@dataclass(eq=False)
+class _Job:
+    """A run that waits for a process or has one."""
 
-    def __init__(self, number: int, log_folder: Path):
-        self.number, self.log = number, log_folder / f"worker-{number}.log"
-        self.config: RunConfig | None = None
-        self.unread = b""
-        with open(self.log, "a") as log:
-            self.process = subprocess.Popen(
-                COMMAND,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=_environment(number),
-                start_new_session=True,  # Ctrl-C reaches the grid alone, which then stops its workers in order
-            )
-        if self.process.stdin is None or self.process.stdout is None:  # never: both are pipes
-            raise RuntimeError("A process was started without its pipes.")
-        self.orders, self.answers = self.process.stdin, self.process.stdout
-
-    def give(self, config: RunConfig | None, options: dict) -> None:
-        self.config = config
-        order = None if config is None else {"config": config.to_dict(), **options}
-        with contextlib.suppress(BrokenPipeError):  # it died: the end of its output says so
-            self.orders.write((json.dumps(order) + "\n").encode())
-            self.orders.flush()
-
-    def events(self) -> list[dict] | None:
-        """Returns what has arrived, or None when nothing more can."""
-        chunk = os.read(self.answers.fileno(), 65536)
-        *lines, self.unread = (self.unread + chunk).split(b"\n")
-        return [json.loads(line) for line in lines] if chunk else None
-
-    def close(self) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            self.orders.close()
-
-    def end(self, deadline: float) -> None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(max(0.0, deadline - time.monotonic()))
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        self.answers.close()
+    config: RunConfig
+    deaths: int = 0
+    wait: bool = False  # until another grid has trained it
+    slot: int = 0
+    process: Any = None
+    events: Any = None  # the numbers of epochs done; at the end perhaps the reason of a failure
+    message: str = ""
 
 
-class LocalGrid:
-    """Hands runs to workers until none is left.
+class LocalPool:
+    """Trains runs in processes of this machine until none is left.
 
     Args:
-        options: the keyword arguments of `fit` that are the same for all runs, as JSON knows them.
-        log_folder: where each worker's log lines go.
+        options: the keyword arguments of `fit` that are the same for all runs.
+        workers: runs at a time.
         on_epoch: called with a configuration and the number of its epochs that are done.
         on_end: called with a configuration when it is recorded or has failed.
     """
 
-    def __init__(self, options: dict, log_folder: Path, on_epoch: Callable, on_end: Callable):
-        self.options, self.log_folder, self.on_epoch, self.on_end = options, log_folder, on_epoch, on_end
-        self.waiting: deque[tuple[RunConfig, bool]] = deque()
+    def __init__(self, options: dict, workers: int, on_epoch: Callable, on_end: Callable):
+        self.options, self.on_epoch, self.on_end = options, on_epoch, on_end
+        self.free = list(range(workers))[::-1]
+        self.waiting: deque[_Job] = deque()
+        self.running: list[_Job] = []
         self.failures: dict[str, str] = {}
-        self.deaths: dict[str, int] = {}
-        self.selector = selectors.DefaultSelector()
-        self.workers: set[_Worker] = set()
 
-    def run(self, configs: Sequence[RunConfig], workers: int) -> dict[str, str]:
-        """Trains all configurations, in their order; returns the messages of those that failed by run id."""
-        self.waiting.extend((config, False) for config in configs)
+    def run(self, configs: Sequence[RunConfig]) -> dict[str, str]:
+        """Trains all configurations, in their order; returns the reasons of those that failed by run id."""
+        self.waiting.extend(map(_Job, configs))
         try:
-            for number in range(min(workers, len(configs))):
-                self._start(number)
-            while self.workers:
-                for key, _ in self.selector.select():
-                    self._read_events(key.data)
+            while self.waiting or self.running:
+                while self.waiting and self.free:
+                    self._start(self.waiting.popleft())
+                connection.wait([job.process.sentinel for job in self.running], timeout=0.5)
+                for job in list(self.running):
+                    ended = job.process.exitcode is not None  # before the last events are read
+                    self._read_events(job)
+                    if ended:
+                        self._end(job)
         finally:
-            self._stop()
+            stop(job.process for job in self.running)
         return self.failures
 
-    def _start(self, number: int) -> None:
-        worker = _Worker(number, self.log_folder)
-        self.workers.add(worker)
-        self.selector.register(worker.answers, selectors.EVENT_READ, worker)
-        self._next(worker)
+    def _start(self, job: _Job) -> None:
+        job.slot, job.message = self.free.pop(), ""
+        job.events, events = context.Pipe(duplex=False)
+        options = {**self.options, "wait": job.wait}
+        job.process = start(_train, job.config.to_dict(), options, gpu_of(job.slot), events, log=self._log(job))
+        events.close()
+        self.running.append(job)
 
-    def _next(self, worker: _Worker) -> None:
-        config, wait = self.waiting.popleft() if self.waiting else (None, False)
-        worker.give(config, {**self.options, "wait": wait})
+    def _read_events(self, job: _Job) -> None:
+        with contextlib.suppress(EOFError, OSError):  # the process has ended
+            while job.events.poll():
+                event = job.events.recv()
+                if isinstance(event, int):
+                    self.on_epoch(job.config, event)
+                else:
+                    job.message = event
 
-    def _read_events(self, worker: _Worker) -> None:
-        events = worker.events()
-        if events is None:
-            self._replace_dead_worker(worker)
-        for event in events or ():
-            self._handle_event(event, worker)
-
-    def _handle_event(self, event: dict, worker: _Worker) -> None:
-        """Shows an epoch; at the end of a run gives the worker the next one."""
-        config, kind = worker.config, event["event"]
-        if config is None:
-            raise RuntimeError(f"Worker {worker.number} has no run and reports {event}.")
-        if kind == "epoch":
-            self.on_epoch(config, event["epoch"])
-            return
-        if kind == "held":  # another grid trains it: the others first, then wait for its record
-            self.waiting.append((config, True))
+    def _end(self, job: _Job) -> None:
+        """Puts a run whose process has died, or that another grid trains, back into the queue."""
+        self.running.remove(job)
+        self.free.append(job.slot)
+        job.events.close()
+        ended, run_id = cause(job.process.exitcode), job.config.run_id
+        died = job.process.exitcode != 0 and not job.message
+        job.deaths += died
+        if job.message == HELD:  # the other runs first
+            job.wait = True
+            self.waiting.append(job)
+        elif died and job.deaths < ATTEMPTS:
+            logger.warning("The process of run %s %s; the run continues in a new one.", run_id, ended)
+            self.waiting.appendleft(job)
         else:
-            if kind == "failed":
-                self.failures[config.run_id] = event["message"]
-            self.on_end(config)
-        self._next(worker)
+            if died:
+                reason = f"its process {ended}, {ATTEMPTS} times, for lack of memory perhaps"
+                job.message = f"{reason}; see {self._log(job)}."
+            if job.message:
+                self.failures[run_id] = job.message
+            self.on_end(job.config)
 
-    def _replace_dead_worker(self, worker: _Worker) -> None:
-        """Gives the run of a worker that died to a new one; the third death of a run makes it a failed run."""
-        self.selector.unregister(worker.answers)
-        self.workers.remove(worker)
-        worker.close()
-        worker.end(time.monotonic() + SECONDS_TO_STOP)
-        config = worker.config
-        if config is None:
-            return
-        cause = _cause(worker.process.returncode)
-        self.deaths[config.run_id] = self.deaths.get(config.run_id, 0) + 1
-        if self.deaths[config.run_id] < ATTEMPTS:
-            logger.warning("The worker of run %s %s; the run goes on in a new one.", config.run_id, cause)
-            self.waiting.appendleft((config, True))
-        else:
-            message = f"its worker {cause}, {ATTEMPTS} times, for lack of memory perhaps; see {worker.log}."
-            self.failures[config.run_id] = message
-            self.on_end(config)
-        if self.waiting:
-            self._start(worker.number)
-
-    def _stop(self) -> None:
-        """Ends what still runs, after an error or Ctrl-C: every worker writes a checkpoint first."""
-        deadline = time.monotonic() + SECONDS_TO_STOP
-        for worker in self.workers:
-            worker.close()
-        for worker in self.workers:
-            worker.end(deadline)
-        self.selector.close()
+    def _log(self, job: _Job) -> Path:
+        return Path(self.options["checkpoints_folder"]) / f"worker-{job.slot}.log"
 
 
 def default_workers() -> int:
@@ -171,14 +123,33 @@ def default_workers() -> int:
     return workers_setting() or torch.cuda.device_count() or available_cores()
 
 
-def _environment(number: int) -> dict[str, str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    if torch.cuda.is_available():
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        devices = visible.split(",") if visible else [str(index) for index in range(torch.cuda.device_count())]
-        environment["CUDA_VISIBLE_DEVICES"] = devices[number % len(devices)]
-    return environment
+def gpu_of(slot: int) -> str | None:
+    """Returns which of the visible GPUs a process takes, None without a GPU."""
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    devices = visible or [str(index) for index in range(torch.cuda.device_count())]
+    return devices[slot % len(devices)] if torch.cuda.is_available() else None
 
 
-def _cause(code: int) -> str:
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+def _train(values: dict, options: dict, gpu: str | None, events: connection.Connection) -> None:
+    """Trains one run in a process of its own."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    if gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # before CUDA starts
+    torch.set_num_threads(1)
+
+    def send(event: int | str) -> None:
+        with contextlib.suppress(OSError):  # the grid has ended
+            events.send(event)
+
+    try:
+        fit(RunConfig.from_dict(values), progress=False, on_epoch=lambda row: send(row["epoch"] + 1), **options)
+    except KeyboardInterrupt as stopped:
+        logging.warning("%s", stopped)
+        sys.exit(128 + signal.SIGTERM)
+    except LockHeldError:
+        send(HELD)
+    except EXPECTED as error:
+        send(str(error))
+    except Exception as error:
+        logging.exception("The run failed.")
+        send(f"{type(error).__name__}: {error}")

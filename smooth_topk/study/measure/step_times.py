@@ -1,28 +1,20 @@
-"""How fast this device trains: configurations in, a table of step times and memory out, kept in a file per device.
+"""How fast a device trains: times training steps of the runs of a profile, and keeps them in its folder.
 
-The training loop itself is timed, with its augmentation, loss and optimiser, on images that are all alike, because the
-time does not depend on what they show. Reading and decoding image files is not part of it.
+Steps are timed on random images that are in memory: reading and decoding image files is not part of them.
 """
 
-import contextlib
-import io
 import re
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 import pandas as pd
 import torch
-from tqdm.auto import tqdm
 
-from smooth_topk.study.data.datasets import Data
-from smooth_topk.study.data.features import FeatureSource
-from smooth_topk.study.data.sources import ArraySource
 from smooth_topk.study.experiments.expected_cost import (
+    ASSUMPTIONS,
     CPU_RATES,
     MULTIPLY_ADDS,
     TRAINING_FACTOR,
@@ -30,191 +22,111 @@ from smooth_topk.study.experiments.expected_cost import (
     StepTime,
     step_kind,
 )
-from smooth_topk.study.experiments.run_config import RunConfig
-from smooth_topk.study.measure.disk_space import CLASSES, IMAGE_SHAPES, image_bytes, training_bytes
+from smooth_topk.study.experiments.run_config import FEATURES, RunConfig
 from smooth_topk.study.records.files import make_folder, write_whole
 from smooth_topk.study.records.machine import describe_machine
-from smooth_topk.study.training.evaluation import evaluate
+from smooth_topk.study.records.paths import runs_folder
 from smooth_topk.study.training.fit import make_fabric
-from smooth_topk.study.training.loop import OutOfMemoryError, Run
+from smooth_topk.study.training.models import build_model
+from smooth_topk.study.training.schedules import loss_at
 
-FILES = "step_times-{device}.csv"
-STEPS = 4  # per round; the first round warms up
+FILE = "step_times-{device}.csv"
+CLASSES = {"imagenet": 1000, "constructed_1000": 1000, "constructed_10000": 10_000}  # the other data sets have 100
+ROUNDS = 5  # timed steps, after one that does not count
 CPU_STEP_SECONDS = 1.0  # on a CPU a batch is made smaller until its step is expected to take no longer
-MEASURED, COMPUTED = "measured", "computed"  # where a number of bytes comes from
 
 
-class DeviceSpeed(NamedTuple):
-    """What the file of a device says: its name, whether it is a GPU, the times and the memory by kind of step."""
+class Speed(NamedTuple):
+    """Whose steps the times are: a device that was measured, or the assumption; "gpu" or "cpu"."""
 
     device: str
-    on_gpu: bool
-    date: str
+    kind: str
     times: dict[StepKind, StepTime]
-    memory: dict[StepKind, tuple[float, str]]
 
 
-def measure_step_times(
-    configs: Iterable[RunConfig], rounds: int = 3, track: Callable[[Sequence], Iterable] = iter
-) -> tuple[pd.DataFrame, list[str]]:
-    """Times a training step of every kind that the runs make, on the GPU if there is one, else on one CPU thread.
+def read_speed(profile: str) -> Speed:
+    """Returns the newest measurement in the folder of the profile, else the assumption for a GPU or a CPU core."""
+    files = sorted(runs_folder(profile).glob(FILE.format(device="*")), key=lambda path: path.stat().st_mtime)
+    if not files:
+        kind = "gpu" if profile == "paper" else "cpu"
+        return Speed(f"assumption ({ASSUMPTIONS[kind]}); --calibrate measures this device", kind, {})
+    table = pd.read_csv(files[-1])
+    kinds = [StepKind(*values) for values in table[list(StepKind._fields)].itertuples(index=False)]
+    times = map(StepTime._make, zip(table["step_seconds"], table["evaluated_image_seconds"], strict=True))
+    last = table.iloc[-1]
+    name = last["cpu"] if last["device"] == "cpu" else last["device"]
+    measured = f"measurement on {name} ({last['date']}; images in memory), {len(table)} kinds of steps"
+    return Speed(measured, "cpu" if last["device"] == "cpu" else "gpu", dict(zip(kinds, times, strict=True)))
 
-    Args:
-        configs: the runs of a study; of each kind of step, one run stands for the others.
-        rounds: of four steps; the median of the rounds counts.
-        track: shows the progress of an iterable, such as tqdm.
+
+def save_step_times(profile: str, runs: Iterable[RunConfig]) -> str:
+    """Times a step of every kind that the runs make, on a GPU or one CPU thread, and keeps the times.
 
     Returns:
-        One row per kind: step_seconds, evaluated_image_seconds, images_per_second, memory_bytes and where these come
-        from, timed_batch (smaller than batch_size on a CPU, and scaled to it); and a sentence per kind that did not fit
-        into the memory of the device.
+        The times as text, and the file where they are.
     """
-    kinds = {step_kind(config): config for config in configs}
-    origin = describe_machine(_device()) | {"date": f"{datetime.now().astimezone():%Y-%m-%d %H:%M}"}
-    rows, failures = [], []
-    with _one_thread(), tempfile.TemporaryDirectory() as folder:
-        for number, (kind, config) in enumerate(track(list(kinds.items()))):
-            try:
-                rows.append({**kind._asdict(), **_measured(config, rounds, Path(folder) / str(number)), **origin})
-            except OutOfMemoryError:
-                failures.append(
-                    f"A step of {kind.model} with {kind.batch_size} images does not fit into the memory of "
-                    f"{origin['device']}: its time is left to the assumption."
-                )
-    return pd.DataFrame(rows), failures
-
-
-def save_step_times(table: pd.DataFrame, folder: Path) -> Path:
-    """Writes the table to the file of its device in the folder; other kinds of steps measured before stay in it."""
-    path = make_folder(folder) / FILES.format(device=_slug(table.iloc[0]))
-    if path.exists():
-        table = pd.concat([pd.read_csv(path), table]).drop_duplicates(list(StepKind._fields), keep="last")
-    text = io.StringIO()
-    table.to_csv(text, index=False, float_format="%.6g")
-    write_whole(path, text.getvalue().encode())
-    return path
-
-
-def read_step_times(folder: Path) -> DeviceSpeed | None:
-    """Returns what was measured on this device, else on the device whose file is newest; None where there is no file.
-
-    A login node without a GPU thus shows what was measured on a node that has one.
-
-    Raises:
-        ValueError: the file cannot be read.
-    """
-    own = folder / FILES.format(device=_slug(describe_machine(_device())))
-    files = sorted(folder.glob(FILES.format(device="*")), key=lambda path: (path == own, path.stat().st_mtime))
-    if not files:
-        return None
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    origin = describe_machine(device) | {"date": f"{datetime.now().astimezone():%Y-%m-%d}"}
+    kinds = {step_kind(run): run for run in runs}
+    rows, threads = [], torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
-        table = pd.read_csv(files[-1])
-        first = table.iloc[-1]
-        kinds = [StepKind(*values) for values in table[list(StepKind._fields)].itertuples(index=False)]
-        times = map(StepTime._make, zip(table["step_seconds"], table["evaluated_image_seconds"], strict=True))
-        memory = zip(table["memory_bytes"], table["memory_from"], strict=True)
-        return DeviceSpeed(
-            device=first["cpu"] if first["device"] == "cpu" else first["device"],
-            on_gpu=first["device"] != "cpu",
-            date=first["date"],
-            times=dict(zip(kinds, times, strict=True)),
-            memory=dict(zip(kinds, memory, strict=True)),
-        )
-    except (KeyError, ValueError, IndexError, TypeError) as error:
-        raise ValueError(f"{files[-1]} cannot be read ({error}): delete it, and measure again.") from None
+        rows = [{**kind._asdict(), **step_times(run), **origin} for kind, run in kinds.items()]
+    finally:
+        torch.set_num_threads(threads)
+    name = re.sub(r"[^a-z0-9]+", "-", (origin["cpu"] if device == "cpu" else origin["device"]).lower()).strip("-")
+    path = make_folder(runs_folder(profile)) / FILE.format(device=name)
+    write_whole(path, pd.DataFrame(rows).to_csv(index=False, float_format="%.6g").encode())
+    lines = [f"{row['model']}, batches of {row['batch_size']}: {1000 * row['step_seconds']:.1f} ms per step, "
+             f"{row['images_per_second']:,.0f} images per second{row['memory']}" for row in rows]  # fmt: skip
+    return "\n".join([*lines, f"Kept in {path}."])
 
 
-def _measured(config: RunConfig, rounds: int, folder: Path) -> dict:
+def step_times(config: RunConfig) -> dict[str, float | str]:
+    """Times training steps of a run on random images that are in memory, and forward passes without gradients."""
     fabric = make_fabric(config)
-    batch = config.batch_size if fabric.device.type == "cuda" else _cpu_batch(config)
-    source = _all_alike(config.dataset, batch)
-    data = Data(RunConfig.from_dict(config.to_dict() | {"batch_size": batch, "train_size": None}), source)
-    run = Run(data.config, data, fabric, folder)
-    if fabric.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(fabric.device)
+    batch = config.batch_size
+    per_image = TRAINING_FACTOR * MULTIPLY_ADDS[config.model] / CPU_RATES[config.model]
+    while fabric.device.type == "cpu" and batch > 2 and batch * per_image > CPU_STEP_SECONDS:
+        batch //= 2
+    classes = CLASSES.get(config.dataset, 100)
+    network = network_of(config)
+    network, optimizer = fabric.setup(network, torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9))
+    side = 224 if config.dataset == "imagenet" else 32
+    shape = (FEATURES[config.dataset],) if config.dataset in FEATURES else (3, side, side)
+    images = torch.randn(batch, *shape, device=fabric.device)
+    labels = torch.arange(batch, device=fabric.device) % classes
+    loss = loss_at(config, 0)
 
-    def train() -> None:
-        run.progress.batch = 0
-        run.train_epoch(tqdm(disable=True))
+    def step() -> None:
+        fabric.backward(loss(network(images), labels))
+        optimizer.step()
+        optimizer.zero_grad()
 
     def judge() -> None:
-        evaluate(run.network, data.validation_batches(device=fabric.device), fabric=fabric)
+        with torch.no_grad():
+            network(images)
 
-    step = _seconds(train, rounds, fabric.device) / data.batches_per_epoch * (config.batch_size / batch)
-    memory, origin = training_bytes(config.model, config.dataset, config.batch_size), COMPUTED
-    if fabric.device.type == "cuda":
-        stand_ins = sum(images.nbytes for images in source.images.values())
-        memory, origin = torch.cuda.max_memory_allocated(fabric.device) - stand_ins, MEASURED
-    if config.dataset in ("cifar100", "synthetic"):
-        memory += image_bytes(config.dataset)
-    return {
-        "step_seconds": step,
-        "evaluated_image_seconds": _seconds(judge, rounds, fabric.device) / len(data.validation),
-        "images_per_second": config.batch_size / step,
-        "timed_batch": batch,
-        "memory_bytes": memory,
-        "memory_from": origin,
-    }
+    seconds = _seconds(step, fabric.device) * config.batch_size / batch
+    memory = f", {torch.cuda.max_memory_allocated(fabric.device) / 1e9:.1f} GB" if fabric.device.type == "cuda" else ""
+    evaluated = _seconds(judge, fabric.device) / batch
+    return {"step_seconds": seconds, "evaluated_image_seconds": evaluated,
+            "images_per_second": config.batch_size / seconds, "memory": memory}  # fmt: skip
 
 
-def _seconds(call: Callable[[], None], rounds: int, device: torch.device) -> float:
-    """Returns the median time of a call after one that does not count.
+def network_of(config: RunConfig) -> torch.nn.Module:
+    """Returns the network of a run, with all classes of its data set."""
+    return build_model(config.model, CLASSES.get(config.dataset, 100), FEATURES.get(config.dataset, 128))
 
-    On a CPU it is the time of the processor, which on one thread is that of a free core, however busy the machine is.
-    """
+
+def _seconds(call: Callable[[], None], device: torch.device) -> float:
+    """Returns the median time of a call; on a CPU the processor's time, which other programs hardly change."""
     clock = time.perf_counter if device.type == "cuda" else time.process_time
     samples = []
-    for _ in range(1 + rounds):
+    for _ in range(1 + ROUNDS):
         start = clock()
         call()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         samples.append(clock() - start)
     return median(samples[1:])
-
-
-def _cpu_batch(config: RunConfig) -> int:
-    """Returns the largest batch, halved from that of the run, whose step takes a CPU thread about a second."""
-    per_image = TRAINING_FACTOR * MULTIPLY_ADDS[config.model] / CPU_RATES[config.model]
-    batch = config.batch_size
-    while batch > 2 and batch * per_image > CPU_STEP_SECONDS:
-        batch //= 2
-    return batch
-
-
-def _all_alike(dataset: str, batch: int) -> ArraySource:
-    """Returns a source of equal images, enough for four steps; they take the memory of one until a GPU copies them."""
-    classes, shape = CLASSES.get(dataset, 100), IMAGE_SHAPES[dataset]
-    labels = torch.arange((STEPS + 1) * batch) % 2  # a fifth is held out; two classes occur, of all that there are
-    image = torch.randint(127, (1, *shape), dtype=torch.int8 if len(shape) == 1 else torch.uint8)
-    kind = FeatureSource if len(shape) == 1 else ArraySource
-    return kind(
-        images={"train": image.expand(len(labels), *shape), "test": image},
-        labels={"train": labels, "test": labels[:1]},
-        class_names=tuple(map(str, range(classes))),
-        class_to_superclass=tuple(range(classes)),
-        held_out_per_class=batch // 2,
-        mean=(0.5, 0.5, 0.5),
-        std=(0.25, 0.25, 0.25),
-        evaluation_batch=min(batch, 250),
-    )
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """On a CPU the study gives every run one thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _device() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _slug(row: dict | pd.Series) -> str:
-    name = row["cpu"] if row["device"] == "cpu" else row["device"]
-    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()

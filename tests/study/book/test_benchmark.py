@@ -1,7 +1,6 @@
-"""scripts/benchmark.py and scripts/score_imagenet.py as a user calls them: files, messages, exit codes."""
+"""scripts/benchmark.py and scripts/imagenet_scores.py as a user calls them: files, messages, exit codes."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,82 +11,77 @@ from smooth_topk.study.book import benchmark
 from smooth_topk.study.measure import score_imagenet
 from smooth_topk.study.records.machine import describe_machine
 
-ROOT = Path(__file__).parents[3]
-
 
 @pytest.fixture
-def seconds_only(monkeypatch):
-    """The quick benchmark, quicker: this is about what it writes."""
+def folder(tmp_path, monkeypatch):
+    """The folder of a quick benchmark that takes a second: the tests are about what it writes."""
     tiny = replace(benchmark.QUICK, sizes=(20, 1000), paper_sizes=(20,), ks=(1, 2), batch=4, rounds=1, budget=0.0)
     monkeypatch.setattr(benchmark, "QUICK", replace(tiny, sample_seconds=1e-4, threads=(1,)))
-    yield
+    monkeypatch.setenv("SMOOTH_TOPK_RUNS", str(tmp_path))
+    yield tmp_path / "benchmark"
     torch.set_num_threads(1)
 
 
-def test_every_section_writes_its_own_file_with_machine_and_date(tmp_path, seconds_only, capsys):
-    assert benchmark.main(["--quick", "--output", str(tmp_path), "--only", "forward", "loss", "k_sweep"]) == 0
-    expected = {"speed_forward.csv", "speed_loss.csv", "speed_k_sweep.csv", "speed_exponents.csv", "speed.svg"}
-    assert {path.name for path in tmp_path.iterdir()} == expected
-    table = pd.read_csv(tmp_path / "speed_loss.csv")
+def test_every_section_writes_its_own_file_with_device_machine_and_date(folder, capsys):
+    assert benchmark.main(["--quick", "--only", "forward", "loss", "k_sweep"]) == 0
+    names = {"speed_forward-cpu.csv", "speed_loss-cpu.csv", "speed_k_sweep-cpu.csv", "speed_exponents-cpu.csv"}
+    assert {path.name for path in folder.iterdir()} == names
+    table = pd.read_csv(folder / "speed_loss-cpu.csv")
     assert {*describe_machine(), "threads", "date", "profile", "dropped", "ratio"} <= set(table)
     assert set(table["profile"]) == {"quick"}
-    printed = capsys.readouterr().out
-    assert "exponent" in printed
-    assert "pivot_compiled is skipped: --quick compiles nothing." in printed
+    output = capsys.readouterr().out
+    assert "exponent" in output
+    assert "pivot_compiled is skipped" in output
 
 
-def test_a_stopped_benchmark_keeps_the_sections_that_are_done(tmp_path, seconds_only, monkeypatch, capsys):
+def test_a_benchmark_is_published_on_request_and_a_gpu_never_replaces_a_cpu(folder, tmp_path, monkeypatch):
+    (tmp_path / "published").mkdir()
+    monkeypatch.setattr(benchmark, "published_folder", lambda: tmp_path / "published")
+    monkeypatch.setattr(benchmark.measure, "Settings", lambda: benchmark.QUICK)
+    assert benchmark.main(["--publish", "--only", "forward"]) == 0
+    assert [path.name for path in (tmp_path / "published").iterdir()] == ["speed_forward.csv"]
+    assert not folder.exists()
+    monkeypatch.setattr(benchmark, "describe_machine", lambda _: describe_machine() | {"device": "A Card 80GB"})
+    assert benchmark.main(["--publish", "--only", "forward"]) == 0
+    names = sorted(path.name for path in (tmp_path / "published").iterdir())
+    assert names == ["speed_forward-a-card-80gb.csv", "speed_forward.csv"]
+
+
+def test_a_stopped_benchmark_keeps_the_sections_that_are_done(folder, monkeypatch):
     def stopped(settings):
         raise KeyboardInterrupt
 
     monkeypatch.setitem(benchmark.TIMED, "memory", stopped)
-    assert benchmark.main(["--quick", "--output", str(tmp_path), "--only", "forward", "memory"]) == 130
-    assert [path.name for path in tmp_path.iterdir()] == ["speed_forward.csv"]
-    assert "sections that are done" in capsys.readouterr().err
+    with pytest.raises(KeyboardInterrupt):
+        benchmark.main(["--quick", "--only", "forward", "memory"])
+    assert [path.name for path in folder.iterdir()] == ["speed_forward-cpu.csv"]
 
 
-def test_a_quick_benchmark_skips_what_no_longer_fits_into_its_minute(tmp_path, seconds_only, monkeypatch, capsys):
+def test_a_quick_benchmark_skips_what_no_longer_fits_into_its_minute(folder, monkeypatch, capsys):
     monkeypatch.setattr(benchmark, "QUICK_SECONDS", -1)
-    assert benchmark.main(["--quick", "--output", str(tmp_path)]) == 0
-    assert not list(tmp_path.iterdir())
-    assert "loss is skipped, it does not fit into the minute: --quick --only loss" in capsys.readouterr().out
+    assert benchmark.main(["--quick"]) == 0
+    assert not list(folder.iterdir())
+    assert "--quick --only loss" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--only", "nonsense"], ["--device", "cuda"], ["--device", "gpu"], ["--device", "meta"], ["--device", ""]],
+    [
+        ["--only", "nonsense"],
+        ["--device", "cuda"],
+        ["--device", "gpu"],
+        ["--device", "meta"],
+        ["--device", ""],
+        ["--quick", "--publish"],
+    ],
 )
-def test_what_cannot_run_is_refused_before_anything_starts(arguments, tmp_path, capsys, monkeypatch):
+def test_what_cannot_run_is_refused_before_anything_starts(arguments, folder, capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit) as stop:
-        benchmark.main([*arguments, "--output", str(tmp_path)])
+        benchmark.main(arguments)
     assert stop.value.code == 2
     assert arguments[-1] in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("output", ["file", "dangling", "/proc/nowhere"])
-def test_an_output_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch, capsys, output):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").touch()
-    (tmp_path / "dangling").symlink_to("nowhere")
-    assert benchmark.main(["--quick", "--output", output]) == 2
-    assert capsys.readouterr().err.startswith(f"!! Could not write {output}: ")
-
-
-def test_recorded_scores_that_cannot_be_read_are_one_sentence(tmp_path, seconds_only, monkeypatch, capsys):
-    def damaged():
-        raise ValueError("scores.npz cannot be read as recorded scores")
-
-    monkeypatch.setattr(benchmark, "read_scores", damaged)
-    assert benchmark.main(["--quick", "--output", str(tmp_path), "--only", "stability"]) == 1
-    assert "\n!! scores.npz cannot be read" in capsys.readouterr().err
-
-
-def test_a_quick_benchmark_never_writes_to_the_recorded_results(monkeypatch, tmp_path):
-    monkeypatch.setenv("SMOOTH_TOPK_RUNS", str(tmp_path))
-    assert benchmark.default_folder(quick=True) == tmp_path / "quick" / "benchmark"
-    assert benchmark.default_folder(quick=False).parts[-2:] == ("book", "results")
+    assert not folder.exists()
 
 
 def test_images_without_all_classes_are_refused(tmp_path, capsys):

@@ -1,85 +1,29 @@
 """The grid on a real Ray cluster of two nodes on this machine."""
 
-import contextlib
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
-import threading
 import time
 
-import psutil
 import pytest
 from small_runs import assert_same_results, fit_small, small_config
 
 from smooth_topk.study.grid import run_grid
-from smooth_topk.study.records.runs import read_runs
+from smooth_topk.study.records.runs import read_runs, recorded_ids
 from smooth_topk.study.training.checkpoints import load_checkpoint
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("ray")]
+ray_cluster = pytest.importorskip(
+    "smooth_topk.study.grid.ray_cluster", reason="needs Ray: pip install 'smooth-topk[cluster]'", exc_type=ImportError
+)
 SIX = [
     small_config(loss=loss, k=2, seed=seed, epochs=3 + seed)
     for loss in ("cross_entropy", "smooth", "hard")
     for seed in (0, 1)
 ]
-WAIT_SECONDS = 300  # for Ray to start its workers; a hang must end as a failure
-
-
-@pytest.fixture(scope="module")
-def local(tmp_path_factory, data):
-    """The folder of the six runs, trained by the local grid."""
-    folder = tmp_path_factory.mktemp("local")
-    run_grid(SIX, **folders(folder, data), workers=2, executor="local", progress=False)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    """A head and a second node, each with one CPU, on this machine."""
-    pytest.importorskip("ray", reason="needs Ray: pip install 'smooth-topk[cluster]'")
-    from smooth_topk.study.grid.small_cluster import small_cluster
-
-    with small_cluster(nodes=2) as started:
-        yield started
-
-
-def folders(folder, data):
-    return {"records_folder": folder / "results", "checkpoints_folder": folder / "runs", "data_folder": data}
-
-
-def kill_a_task_after_a_checkpoint(cluster, folder, killed):
-    deadline = time.monotonic() + WAIT_SECONDS
-    while time.monotonic() < deadline and not killed:
-        if list(folder.glob("runs/*/checkpoint-*.pt")):
-            for process in cluster.tasks()[:1]:
-                with contextlib.suppress(psutil.Error):  # it has just ended
-                    process.kill()
-                    killed.append(process.pid)
-        time.sleep(0.005)
-
-
-def test_six_runs_on_two_nodes_with_a_worker_killed_equal_those_of_the_local_grid(local, cluster, data, tmp_path):
-    killed = []
-    killer = threading.Thread(target=kill_a_task_after_a_checkpoint, args=(cluster, tmp_path, killed))
-    killer.start()
-    executor = f"ray:{cluster.address}"
-    table = run_grid(SIX, **folders(tmp_path, data), executor=executor, progress=False, checkpoint_minutes=0)
-    killer.join()
-    assert killed
-    assert table["run_id"].tolist() == [config.run_id for config in SIX]
-    assert set(table["status"]) == {"finished"}
-    assert_same_results(tmp_path, local)
-    assert not list((tmp_path / "runs").glob("*/checkpoint-*.pt"))
-
-
-def test_a_failed_run_is_reported_and_the_others_are_recorded(cluster, data, tmp_path):
-    bad, good = small_config(train_size=7), small_config(epochs=1)
-    with pytest.warns(UserWarning, match="1 of 2 runs failed"):
-        table = run_grid([bad, good], **folders(tmp_path, data), executor=f"ray:{cluster.address}", progress=False)
-    assert table["status"].tolist() == ["failed", "finished"]
-    assert read_runs(tmp_path / "results")["run_id"].tolist() == [good.run_id]
-
-
+PATIENCE = 300  # seconds for Ray to start its workers; a hang must end as a failure
 PROGRAM = """
 import json, sys
 from smooth_topk.study.experiments.run_config import RunConfig
@@ -91,50 +35,105 @@ run_grid([RunConfig.from_dict(values) for values in json.loads(configs)], record
 """
 
 
+@pytest.fixture(scope="module")
+def one_by_one(tmp_path_factory, data):
+    """The folder of the six runs, trained in this process."""
+    folder = tmp_path_factory.mktemp("one_by_one")
+    for config in SIX:
+        fit_small(folder, data, config)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A head and a second node, each with one CPU, on this machine."""
+    from small_cluster import small_cluster
+
+    with small_cluster(nodes=2) as started:
+        yield started
+
+
 def start_driver(folder, data, cluster, configs, checkpoint_minutes=0):
     """Starts a grid on the cluster in a process of its own."""
     values = json.dumps([config.to_dict() for config in configs])
     arguments = [folder, data, f"ray:{cluster.address}", values, str(checkpoint_minutes)]
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments])
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments], env=environment)
 
 
-def test_a_node_that_is_lost_with_its_run_and_replaced_changes_no_bit(local, cluster, data, tmp_path):
-    """The driver is a process of its own; this thread, which started the nodes, takes one away and adds another."""
-    driver = start_driver(tmp_path, data, cluster, SIX)
-    (node,) = cluster.further_nodes
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not (cluster.tasks(node) and list(tmp_path.glob("runs/*/checkpoint-*.pt"))):
+def wait_for_checkpoints(folder, driver, seen=()):
+    end = time.monotonic() + PATIENCE
+    while not set(folder.glob("runs/*/checkpoint-*.pt")) - set(seen):
         assert driver.poll() is None
-        assert time.monotonic() < deadline
+        assert time.monotonic() < end, "gave up waiting"
         time.sleep(0.01)
-    cluster.kill_node(node)
-    cluster.add_node()
-    assert driver.wait(WAIT_SECONDS) == 0
-    assert_same_results(tmp_path, local)
 
 
-def test_two_drivers_train_every_run_once(local, cluster, data, tmp_path):
-    drivers = [start_driver(tmp_path, data, cluster, SIX) for _ in range(2)]
-    assert [driver.wait(WAIT_SECONDS) for driver in drivers] == [0, 0]
-    assert read_runs(tmp_path / "results")["resumes"].tolist() == [0] * len(SIX)
-    assert_same_results(tmp_path, local)
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.xdist_group("ray")
+class TestCluster:
+    def test_failed_runs_are_reported_and_the_others_recorded(self, cluster, data, tmp_path):
+        bad, good = small_config(train_size=7), small_config(epochs=1)
+        folders = {"records_folder": tmp_path / "results", "checkpoints_folder": tmp_path / "runs", "data_folder": data}
+        with pytest.warns(UserWarning, match=bad.run_id):
+            table = run_grid([bad, good], **folders, executor=f"ray:{cluster.address}", progress=False)
+        assert table["status"].tolist() == ["failed", "finished"]
+        assert recorded_ids(tmp_path / "results") == {good.run_id}
+        (tmp_path / "results" / f"{good.run_id}.json").unlink()
+        table = run_grid([good], **folders, executor=f"ray:{cluster.address}", progress=False)
+        assert table.attrs["recorded_before"] == 0, "a run whose record was deleted is trained again"
+        assert recorded_ids(tmp_path / "results") == {good.run_id}
+
+    def test_a_node_that_is_lost_and_replaced_and_a_killed_task_change_no_bit(
+        self, cluster, one_by_one, data, tmp_path
+    ):
+        """The driver is a process of its own; this thread, which started the nodes, takes one away and adds another."""
+        driver = start_driver(tmp_path, data, cluster, SIX)
+        wait_for_checkpoints(tmp_path, driver)
+        for task in cluster.tasks()[:1]:
+            task.kill()
+        (node,) = cluster.further_nodes
+        cluster.kill_node(node)
+        cluster.add_node()
+        assert driver.wait(PATIENCE) == 0
+        assert_same_results(tmp_path, one_by_one)
+        assert not list((tmp_path / "runs").glob("*/checkpoint-*.pt"))
+
+    def test_two_drivers_train_every_run_once(self, cluster, one_by_one, data, tmp_path):
+        drivers = [start_driver(tmp_path, data, cluster, SIX) for _ in range(2)]
+        assert [driver.wait(PATIENCE) for driver in drivers] == [0, 0]
+        assert read_runs(tmp_path / "results")["resumes"].tolist() == [0] * len(SIX)
+        assert_same_results(tmp_path, one_by_one)
+
+    def test_ctrl_c_cancels_the_runs_with_checkpoints_and_they_continue(self, cluster, data, tmp_path):
+        config = small_config(epochs=20, batch_size=2)
+        stops, within_an_epoch, seen = 0, False, set()
+        while not within_an_epoch and stops < 5:  # a signal at the very end of an epoch meets a checkpoint in any case
+            driver = start_driver(tmp_path, data, cluster, [config], checkpoint_minutes=60)
+            wait_for_checkpoints(tmp_path, driver, seen)
+            driver.send_signal(signal.SIGINT)
+            assert driver.wait(PATIENCE) != 0
+            stops, seen = stops + 1, set(tmp_path.glob("runs/*/checkpoint-*.pt"))
+            assert not recorded_ids(tmp_path / "results"), "the run ended before the signal"
+            within_an_epoch = load_checkpoint(tmp_path / "runs" / config.run_id)["progress"]["batch"] > 0
+        assert within_an_epoch, "the cancelled run writes a checkpoint where it is"
+        assert start_driver(tmp_path, data, cluster, [config]).wait(PATIENCE) == 0
+        assert read_runs(tmp_path / "results")["resumes"].item() == stops
+        fit_small(tmp_path / "alone", data, config)
+        assert_same_results(tmp_path, tmp_path / "alone")
 
 
-def test_ctrl_c_cancels_the_runs_with_checkpoints_and_they_go_on(cluster, data, tmp_path):
-    config = small_config(epochs=20, batch_size=2)
-    executor = f"ray:{cluster.address}"
-    stops, within_an_epoch, seen = 0, False, set()
-    while not within_an_epoch and stops < 5:  # a signal at the very end of an epoch meets a checkpoint in any case
-        driver = start_driver(tmp_path, data, cluster, [config], checkpoint_minutes=60)
-        while driver.poll() is None and not set(tmp_path.glob("runs/*/checkpoint-*.pt")) - seen:
-            time.sleep(0.01)
-        driver.send_signal(signal.SIGINT)
-        assert driver.wait(WAIT_SECONDS) != 0
-        stops, seen = stops + 1, set(tmp_path.glob("runs/*/checkpoint-*.pt"))
-        assert read_runs(tmp_path / "results").empty, "the run ended before the signal"
-        within_an_epoch = load_checkpoint(tmp_path / "runs" / config.run_id)["progress"]["batch"] > 0
-    assert within_an_epoch, "the cancelled run writes a checkpoint where it is"
-    run_grid([config], **folders(tmp_path, data), executor=executor, progress=False)
-    assert read_runs(tmp_path / "results")["resumes"].item() == stops
-    fit_small(tmp_path / "alone", data, config)
-    assert_same_results(tmp_path, tmp_path / "alone")
+@pytest.mark.parametrize("address", ["gpu-server", "host:", ":6379", "host:port"])
+def test_an_address_of_another_form_is_refused(address):
+    with pytest.raises(ValueError, match=address):
+        ray_cluster.check_address(address)
+
+
+def test_an_address_at_which_nothing_listens_is_refused():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        ray_cluster.check_address(address)
+        ray_cluster.check_address(f"ray://{address}")
+    with pytest.raises(ConnectionError, match=address):
+        ray_cluster.check_address(address)

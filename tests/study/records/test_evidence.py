@@ -52,8 +52,11 @@ def test_measurements_of_different_conditions_stay_apart(tmp_path):
 
 
 def test_a_change_that_is_none_changes_nothing():
-    assert trainings.adjusted(GRID, epochs=None) == tuple(GRID)
-    assert {run.epochs for run in trainings.adjusted(GRID, epochs=2)} == {2}
+    runs = trainings.runs_of("table_1_noise", "quick")
+    assert {run.seed for run in runs} == {0}
+    assert trainings.runs_of("table_1_noise", "quick", epochs=None) == runs
+    assert {run.epochs for run in trainings.runs_of("table_1_noise", "quick", epochs=2)} == {2}
+    assert {run.seed for run in trainings.runs_of("table_1_noise", "quick", seeds=[1])} == {1}
 
 
 def test_failed_runs_stop_the_chapter_with_their_reason(tmp_path, monkeypatch):

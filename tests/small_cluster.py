@@ -1,7 +1,7 @@
-"""A Ray cluster of several nodes on this machine, whose nodes and tasks can be killed; for the tests and the abuse.
+"""A Ray cluster of several nodes on this machine, whose nodes and tasks can be killed.
 
 Ray's own `Cluster` starts the nodes. It expects a node to be up within seconds, which a busy machine can miss, so here
-Ray is given minutes. Needs the extra `cluster`.
+Ray is given minutes.
 """
 
 import contextlib
