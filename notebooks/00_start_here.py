@@ -68,7 +68,7 @@ for name, score in zip(names, seven.tolist(), strict=True):
 # shows the share of its weight. Right answers are blue.
 
 
-# %%
+# %% tags=["hide-input"]
 def draw_answers(ax, tau, margin):
     answers = list(combinations(range(len(seven)), k))
     right = torch.tensor([web in answer for answer in answers])
@@ -89,12 +89,7 @@ def draw_answers(ax, tau, margin):
     ax.grid(False)
 
 
-controls.explore(
-    draw_answers,
-    size=(6.4, 4.2),
-    tau=controls.tau_slider(tau, minimum=0.01, maximum=10),
-    margin=margin,
-)
+controls.explore(draw_answers, size=(6.4, 4.2), tau=tau, margin=margin)
 
 # %% [markdown]
 # With a large $\tau$ all answers count nearly alike. With a small $\tau$ one answer takes all of the weight. The answer

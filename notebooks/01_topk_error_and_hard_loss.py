@@ -61,7 +61,7 @@ random = torch.Generator().manual_seed(1)
 # **Figure.** One superclass, one row per class. Neighbouring hues overlap, so that some pictures of one class look like
 # pictures of the next.
 
-# %% tags=["photographs"]
+# %% tags=["photographs", "hide-input"]
 classes = [f"{hue} striped star" for hue in synthetic.HUES]
 chosen = torch.tensor([synthetic.CLASSES.index(name) for name in classes])
 images = synthetic.draw_images(chosen.repeat_interleave(10), random)
@@ -119,7 +119,7 @@ assert best[5] == 0
 # **Figure.** The seven names of chapter 0. The answer is filled, and the label has a dark edge. Move $k$ until the
 # answer is right.
 
-# %%
+# %% tags=["hide-input"]
 scores, names, web = spider()
 y = torch.tensor(web)
 
@@ -177,7 +177,7 @@ assert torch.isclose(equation_8, equation_6 / k)
 # **Figure.** Top-$k$ error and hard loss against the score of *web*. Just to the right of the step the answer is right
 # and the loss is still positive.
 
-# %%
+# %% tags=["hide-input"]
 true_scores = torch.linspace(-4, 24, 281)
 options = {"taus": [], "cross_entropy": False, "error": True}
 
@@ -252,7 +252,7 @@ for size in range(1, 7):
 # **Figure.** The derivatives of hard loss (times $k$) and cross-entropy for the seven names; *web* is hatched.
 
 
-# %%
+# %% tags=["hide-input"]
 def draw_derivatives(axes, k):
     options = {"k": k, "taus": [], "names": names, "margin": margin}
     figures.derivative_bars(measure.derivative_table(scores, web, **options), axes=axes)
@@ -294,7 +294,7 @@ for size in range(1, 7):
 # **Figure.** The size of the derivatives of 40 samples (rows) for 100 classes (columns). A derivative that is exactly
 # zero is left empty. The hard loss has two derivatives per row. The smooth loss and cross-entropy have no empty cell.
 
-# %%
+# %% tags=["hide-input"]
 batch = torch.randn(40, 100, generator=random)
 labels = torch.randint(100, (40,), generator=random)
 found = measure.derivatives(batch, labels, k=k, taus=[tau], margin=margin)
@@ -349,7 +349,7 @@ assert (runs["status"] == "finished").all()
 # **Figure.** Top-5 accuracy on the training set, epoch by epoch. The network learns more slowly from the hard loss,
 # with either learning rate.
 
-# %%
+# %% tags=["hide-input"]
 ax = figures.new_axes(figsize=(5.4, 3.2))
 last = {}
 table = read_epochs(records).set_index("run_id")["train_top5"]

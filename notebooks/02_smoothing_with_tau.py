@@ -26,7 +26,7 @@ k = 5
 tau = 1.0
 margin = 1.0
 classes = 100
-samples = 300
+samples = 100
 
 # %%
 import math
@@ -55,7 +55,7 @@ rounding = 1e-9  # far above the rounding errors of float64, far below any loss
 #
 # **Figure.** The losses of the photograph against the score of *web*, for the values of the controls.
 
-# %%
+# %% tags=["hide-input"]
 others = torch.cat([spider_scores[:web], spider_scores[web + 1 :]])
 true_scores = torch.linspace(-4, 24, 141)
 
@@ -67,7 +67,7 @@ def draw_losses(ax, tau, k, margin):
 
 
 controls.predict(
-    "What happens to the corner of the hinge as $\\tau$ grows from 0.01 to 3?",
+    "What happens to the corner of the hinge as $\\tau$ grows from 0.01 to 10?",
     [
         "The corner moves to the right.",
         "The corner becomes a bend, which gets wider and wider.",
@@ -80,7 +80,7 @@ controls.predict(
 )
 controls.explore(
     draw_losses,
-    tau=controls.tau_slider(tau, minimum=0.01, maximum=10),
+    tau=tau,
     k=controls.k_slider(k, maximum=6),
     margin=margin,
 )
@@ -142,7 +142,7 @@ for size in (1, 3, 5):
 # **One guess: cross-entropy.** With $k = 1$ a set is a single class. With $\tau = 1$ and no margin, eq. (9) is the
 # logarithm of the sum of all exponentials minus the true score, which is cross-entropy. With another $\tau$ it is
 # $\tau$ times the cross-entropy of $\mathbf{s}/\tau$. So the smooth loss generalises cross-entropy in three directions:
-# more guesses, another temperature, and a margin. We check this on 300 samples of 100 classes.
+# more guesses, another temperature, and a margin. We check this on 100 samples of 100 classes.
 
 # %%
 random = torch.Generator().manual_seed(2)
@@ -164,21 +164,15 @@ for value in (1.0, 0.5):
 # **Figure.** The derivatives of the hard and the smooth loss of the photograph, times $k$; *web* is hatched.
 
 
-# %%
-def draw_derivatives(axes, tau, k, margin):
+# %% tags=["hide-input"]
+def draw_derivatives(axes, tau, k):
     options = {"k": k, "taus": [tau], "names": names, "margin": margin}
     table = measure.derivative_table(spider_scores, web, **options)
     figures.derivative_bars(table[table["loss"] != "cross_entropy"], axes=axes)
 
 
-controls.explore(
-    draw_derivatives,
-    panels=(2, 1),
-    size=(5.4, 3.6),
-    tau=controls.tau_slider(tau, minimum=0.01, maximum=10),
-    k=controls.k_slider(3, maximum=6),
-    margin=margin,
-)
+three = controls.k_slider(3, maximum=6)
+controls.explore(draw_derivatives, panels=(2, 1), size=(5.4, 3.6), tau=tau, k=three)
 
 # %%
 # In every row the derivatives sum to zero, and only that of the label is negative.
@@ -204,7 +198,7 @@ for name, values in found.items():
 #
 # The **correction** $c$ depends on the other scores and on $\tau$. It stays between its two bounds for all scores and
 # all $\tau$. [Chapter 6](06_pivot.ipynb) derives the formula and computes with it, and the appendix has the [proof of
-# both bounds](../book/proofs.md#the-correction-is-bounded). Here we undo the softplus of the 300 samples and look at
+# both bounds](../book/proofs.md#the-correction-is-bounded). Here we undo the softplus of the 100 samples and look at
 # their corrections. The true scores are moved close to the $k$-th place, where the loss bends.
 
 # %%
@@ -234,12 +228,12 @@ for value in (0.1, 0.3, 1.0, 10.0):
 # gather on one curve inside the band. (Question 1 asks which curve it is.) Now move $k$ to 1: where does the lower edge
 # of the band lie, compared with the hard loss?
 #
-# **Figure.** Smooth losses of 300 samples against their shortfall $h$, inside the band of the formula. To the right of
+# **Figure.** Smooth losses of 100 samples against their shortfall $h$, inside the band of the formula. To the right of
 # the vertical line, $h > \alpha$, the answer is wrong.
 
 
-# %%
-def draw_band(ax, tau, k, margin):
+# %% tags=["hide-input"]
+def draw_band(ax, tau, k):
     h = np.linspace(-2, 4, 121)
     bounds = (-math.log(k), math.log(classes - k))
     least, largest = (tau * np.logaddexp(0.0, h / tau + c) for c in bounds)
@@ -262,13 +256,9 @@ def draw_band(ax, tau, k, margin):
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, columnspacing=1)
 
 
-controls.explore(
-    draw_band,
-    size=(6.4, 3.6),
-    tau=controls.tau_slider(0.3, minimum=0.01, maximum=3),
-    k=k,
-    margin=margin,
-)
+low_tau = controls.tau_slider(0.3, maximum=3)
+five = controls.k_slider(k, maximum=max(k, 5))
+controls.explore(draw_band, size=(6.4, 3.6), tau=low_tau, k=five)
 
 # %% [markdown]
 # The two edges of the band give three propositions of the paper.

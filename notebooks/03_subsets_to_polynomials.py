@@ -167,7 +167,7 @@ assert np.allclose(summation(e, k), sigmas[: k + 1])
 # **Figure.** Algorithm 3 on the spider. Each column is the list after one more element. A cell is its left neighbour
 # plus $e_i$ times the cell below that neighbour, as the arrows show.
 
-# %%
+# %% tags=["hide-input"]
 controls.explore(
     lambda ax, step: figures.summation_grid(e, k, step=step, ax=ax),
     size=(8, 2.6),
@@ -216,7 +216,7 @@ assert np.allclose(divide_and_conquer(e, k), sigmas[: k + 1])
 # **Figure.** The tree of the spider, truncated at degree $k$. Dots mark terms that were dropped. The root holds
 # $\sigma_0$ to $\sigma_k$.
 
-# %%
+# %% tags=["hide-input"]
 controls.explore(
     lambda ax, level, k: figures.product_tree(e, k, levels=level, ax=ax),
     size=(8.4, 4.0),
@@ -280,7 +280,7 @@ for name, found in counts.items():
 # **Figure.** Multiplications against the number of elements $n$, for $k = 3$. Enumeration was counted up to 32
 # elements only.
 
-# %%
+# %% tags=["hide-input"]
 controls.predict(
     "Summation visits one element after the other, the tree multiplies pairs of pairs. "
     "Which of the two makes fewer multiplications?",
