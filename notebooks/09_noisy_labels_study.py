@@ -37,6 +37,7 @@ from smooth_topk import corrupt_within_superclass
 from smooth_topk.noisy_labels import INDEX_BLOCKS
 from smooth_topk.study import figures, tables
 from smooth_topk.study.chapters import controls, notebook, trainings
+from smooth_topk.study.chapters.training_demo import TrainingDemo
 from smooth_topk.study.data.datasets import load_data
 from smooth_topk.study.experiments import registry
 from smooth_topk.study.records import evidence
@@ -61,8 +62,14 @@ fish = ["shark", "ray", "trout", "flatfish", "aquarium fish"]
 ax = figures.label_noise(fish, ["oak", "pine", "willow", "palm", "maple"], 0.8)
 
 # %% [markdown]
-# [The page before chapter 8](../book/experiments.md) trains two small networks with such labels while you watch.
-#
+# The same happens below to points in a plane: two small networks train in your browser while you watch. Before you press
+# *Train*: which loss will memorise more wrong labels, and what does the weight decay change? [The page before chapter
+# 8](../book/experiments.md) says what to try and what is seen.
+
+# %%
+TrainingDemo(noise=noise_level)
+
+# %% [markdown]
 # There are two groupings. The paper's text draws labels within **superclasses**, such as baby, boy, girl, man and
 # woman. The authors' public code draws them within **index blocks** of five consecutive label numbers. A superclass
 # can be seen in a picture. An index block mixes unrelated classes and has to be memorised.

@@ -108,9 +108,9 @@ def test_every_weight_decay_leaves_a_dot_for_either_loss(book, watched):
     page = watched.page
     page.goto((book / "experiments.html").as_uri())
     page.get_by_role("button", name="Try every weight decay").click()
-    expect(page.get_by_text("7 of 7 weight decays tried")).to_be_visible()
+    expect(page.get_by_text("8 of 8 weight decays tried")).to_be_visible()
     for loss in ("cross", "smooth"):
-        expect(page.locator(f".training-demo circle.dot.{loss}")).to_have_count(7)
+        expect(page.locator(f".training-demo circle.dot.{loss}")).to_have_count(8)
 
 
 @pytest.mark.slow

@@ -154,6 +154,7 @@ export class Race {
       return [loss, { grid, memorised, share: this.#shareOfWrong(first), top1: found[0], topk: found[this.settings.k - 1] }];
     });
     const now = Object.fromEntries(measured);
+    if (this.steps > 50 && this.steps % 5) return now; // as fine as the curves can show
     this.history.push({ step: this.steps, ...Object.fromEntries(measured.map(([loss, { share, top1, topk }]) => [loss, { share, top1, topk }])) });
     return now;
   }
@@ -184,33 +185,38 @@ const colour = (c) => `rgb(${COLOURS[c].join(" ")})`;
 const TITLES = { cross: "Cross-entropy", smooth: "Smooth loss" };
 const percent = (share) => `${Math.round(100 * share)} %`;
 
-/** Paints the first answer of a network over the plane. */
-function paintRegions(context, scores) {
-  const image = context.createImageData(PIXELS, PIXELS);
+/** Where a pixel lies in the measuring grid: the place before it, and how far it is to the next. */
+const CELLS = Array.from({ length: PIXELS }, (_, pixel) => {
+  const place = Math.min(Math.floor(pixel / ZOOM), SIDE - 2);
+  return { place, part: pixel / ZOOM - place };
+});
+
+/** Paints the first answer of a network over the plane; plain loops, because this runs at every frame. */
+function paintRegions(context, image, scores) {
+  const pixels = new Uint32Array(image.data.buffer);
+  const inks = Uint32Array.from(COLOURS, ([red, green, blue]) => ((95 << 24) | (blue << 16) | (green << 8) | red) >>> 0);
   for (let row = 0, at = 0; row < PIXELS; row++) {
-    const [bottom, up] = cell(PIXELS - 1 - row);
-    for (let column = 0; column < PIXELS; column++, at += 4) {
-      const [left, right] = cell(column);
-      const corner = (bottom * SIDE + left) * CLASSES;
-      let [best, highest] = [0, -Infinity];
-      for (let c = corner; c < corner + CLASSES; c++) {
-        const lower = scores[c] + right * (scores[c + CLASSES] - scores[c]);
-        const above = c + SIDE * CLASSES;
-        const upper = scores[above] + right * (scores[above + CLASSES] - scores[above]);
-        const score = lower + up * (upper - lower);
-        if (score > highest) [best, highest] = [c - corner, score];
+    const vertical = CELLS[PIXELS - 1 - row];
+    for (let column = 0; column < PIXELS; column++, at++) {
+      const { place, part } = CELLS[column];
+      const corner = (vertical.place * SIDE + place) * CLASSES;
+      let best = 0;
+      let highest = -Infinity;
+      for (let c = 0; c < CLASSES; c++) {
+        const below = corner + c;
+        const above = below + SIDE * CLASSES;
+        const lower = scores[below] + part * (scores[below + CLASSES] - scores[below]);
+        const upper = scores[above] + part * (scores[above + CLASSES] - scores[above]);
+        const score = lower + vertical.part * (upper - lower);
+        if (score > highest) {
+          highest = score;
+          best = c;
+        }
       }
-      image.data.set(COLOURS[best], at);
-      image.data[at + 3] = 95;
+      pixels[at] = inks[best];
     }
   }
   context.putImageData(image, 0, 0);
-}
-
-/** The cell of the measuring grid that a pixel lies in, and how far. */
-function cell(pixel) {
-  const place = Math.min(Math.floor(pixel / ZOOM), SIDE - 2);
-  return [place, pixel / ZOOM - place];
 }
 
 /** The plane as one network sees it: regions, points, rings around memorised labels, and the cross under the pointer. */
@@ -219,6 +225,7 @@ class PlaneMap {
     this.loss = loss;
     this.canvas = element("canvas", { width: PIXELS, height: PIXELS });
     this.context = this.canvas.getContext("2d");
+    this.image = this.context.createImageData(PIXELS, PIXELS);
     this.points = element("g");
     this.cross = element("path", { class: "cross-hair", d: "M-0.14 0H0.14M0-0.14V0.14" });
     const letters = CENTRES.map(([x, y], c) => element("text", { x: 1.55 * x, y: -1.55 * y + 0.09, "text-anchor": "middle" }, NAMES[c]));
@@ -241,6 +248,7 @@ class PlaneMap {
   }
 
   setPoints({ problem, labels, wrong }) {
+    this.ringed = undefined;
     this.points.replaceChildren(
       ...problem.points.map(([x, y], i) => element("circle", { class: wrong[i] ? "wrong" : "right", cx: x, cy: -y, style: `--class: ${colour(labels[i])}` })),
     );
@@ -249,9 +257,10 @@ class PlaneMap {
   draw(race, now, [x, y]) {
     const { k, tau } = race.settings;
     const { grid, memorised } = now[this.loss];
-    if (race.steps) paintRegions(this.context, grid);
+    if (race.steps) paintRegions(this.context, this.image, grid);
     else this.context.clearRect(0, 0, PIXELS, PIXELS);
-    memorised.forEach((flag, i) => this.points.children[i].classList.toggle("memorised", flag));
+    memorised.forEach((flag, i) => flag !== this.ringed?.[i] && this.points.children[i].classList.toggle("memorised", flag));
+    this.ringed = memorised;
     setAttributes(this.cross, { transform: `translate(${x} ${-y})` });
     this.title.textContent = this.loss === "smooth" ? `${TITLES.smooth}, k = ${k}, τ = ${show(tau)}` : TITLES.cross;
     const told = `${count(memorised)} of ${count(race.wrong)} wrong labels memorised`;
@@ -277,9 +286,8 @@ class Chart {
   }
 
   draw(title, curves, best, values, extra = []) {
-    const width = this.node.clientWidth;
+    const { width } = this;
     if (width === 0) return;
-    if (width !== this.width) this.#frame(width);
     this.title.textContent = title;
     this.values.replaceChildren(...values);
     this.svg.setAttribute("aria-label", `${title}: ${this.values.textContent}`);
@@ -288,8 +296,9 @@ class Chart {
     this.marks.replaceChildren(...level, ...lines, ...extra.map((draw) => draw(this)));
   }
 
-  #frame(width) {
-    this.width = width;
+  /** Scales and axes for the width that the chart has now. */
+  fit() {
+    const width = (this.width = this.node.clientWidth);
     this.x = linear(0, 1, CHART.left, width - CHART.right);
     this.y = linear(this.from, 1, CHART.height - CHART.bottom, CHART.top);
     const levels = [this.from, (1 + this.from) / 2, 1];
@@ -309,12 +318,12 @@ class Chart {
 // ---- The demo ------------------------------------------------------------------------------------------------------
 
 const DEMO = { noise: 0.6, decay: 0, tau: 1, k: 2, margin: 1, seed: 1 };
-export const DECAYS = [0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2];
+export const DECAYS = [0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1];
 const TAUS = [0.01, 0.03, 0.1, 0.3, 1, 3, 10];
 const SLICE = 12; // milliseconds of a frame for trying weight decays
 const overSteps = { ticks: [1, 10, 100, STEPS].map((step) => [step, String(step)]), place: (step) => Math.log(step) / Math.log(STEPS), label: "steps" };
 const spot = stops(DECAYS).toPosition;
-const overDecays = { ticks: DECAYS.map((decay, i) => [decay, i % 2 ? "" : show(decay)]), place: (decay) => spot(decay) / (DECAYS.length - 1), label: "weight decay" };
+const overDecays = { ticks: DECAYS.map((decay, i) => [decay, i % 3 && i < DECAYS.length - 1 ? "" : show(decay)]), place: (decay) => spot(decay) / (DECAYS.length - 1), label: "weight decay" };
 
 function render({ model, el }) {
   const view = { playing: false, stale: true, cross: [0.35, 0.65], ghost: [], ends: new Map(), trials: [] };
@@ -385,9 +394,12 @@ function render({ model, el }) {
     for (const [name, { update }] of Object.entries(sliders)) update(settings[name]);
   }
 
+  /** While it trains, every second step of the later ones is neither measured nor drawn: two frames for one picture. */
+  const isShown = () => !view.playing || race.steps <= 50 || race.steps % 2 === 0;
+
   function advance() {
     race.step();
-    now = race.measure();
+    if (isShown()) now = race.measure();
     if (race.steps < STEPS) return;
     view.playing = false;
     const { cross, smooth } = now;
@@ -423,7 +435,6 @@ function render({ model, el }) {
   }
 
   function draw() {
-    root.classList.toggle("narrow", root.clientWidth < 620);
     play.textContent = view.playing ? "Pause" : race.steps >= STEPS ? "Train again" : "Train";
     sweep.textContent = view.trials.length ? `Stop: ${view.trials.length} weight decays to go` : "Try every weight decay";
     maps.forEach((map) => map.draw(race, now, view.cross));
@@ -437,13 +448,17 @@ function render({ model, el }) {
       if (view.stale) restart();
       else if (view.playing) advance();
       else tryDecays();
-      draw();
+      if (isShown()) draw();
       if (view.playing || view.trials.length) schedule();
     });
   };
   const changed = () => again(view.playing || race?.steps > 0);
   Object.keys(DEMO).forEach((name) => model.on(`change:${name}`, changed));
-  const observer = new ResizeObserver(schedule);
+  const observer = new ResizeObserver(() => {
+    root.classList.toggle("narrow", root.clientWidth < 620);
+    Object.values(charts).forEach((chart) => chart.fit());
+    schedule();
+  });
   el.replaceChildren(root);
   observer.observe(root);
   return () => {
@@ -470,7 +485,7 @@ const STYLE = `
   .cross-hair { fill: none; stroke: var(--ink); stroke-width: 2px; vector-effect: non-scaling-stroke; pointer-events: none; }
   .legend { display: flex; flex-wrap: wrap; gap: 0 1.2rem; margin: 0.4rem 0 0.8rem; }
   .legend svg { display: inline-block; width: 1.4em; height: 1.4em; vertical-align: middle; margin-right: 0.3em; }
-  .charts { display: grid; grid-template-columns: repeat(4, minmax(0, 1fr)); gap: 0.8rem 1rem; }
+  .charts { display: grid; grid-template-columns: repeat(4, minmax(0, 1fr)); gap: 0.8rem 1rem; margin-top: 0.9rem; }
   .chart b, .chart .note { display: block; white-space: nowrap; }
   .number { font-weight: 700; color: var(--ink); }
   .number.smooth { color: var(--smooth); }

@@ -8,7 +8,7 @@ import traitlets
 from smooth_topk.study.chapters.explorable import Explorable, script, within
 
 JAVASCRIPT = script("training_demo.js")
-RANGES = {"noise": (0, 1), "decay": (0, 0.03), "tau": (0.01, 10), "k": (1, 3), "margin": (0, 3), "seed": (0, 2**31)}
+RANGES = {"noise": (0, 1), "decay": (0, 0.1), "tau": (0.01, 10), "k": (1, 3), "margin": (0, 3), "seed": (0, 2**31)}
 
 
 class TrainingDemo(Explorable):
@@ -16,7 +16,7 @@ class TrainingDemo(Explorable):
 
     Args:
         noise: the share of labels that are redrawn from all five classes, between 0 and 1.
-        decay: weight decay of cross-entropy, between 0 and 0.03; the smooth loss has a k-th of it.
+        decay: weight decay of cross-entropy, between 0 and 0.1; the smooth loss has a k-th of it.
         tau: temperature, between 0.01 and 10.
         k: size of the prediction, 1 to 3.
         margin: the paper's α, between 0 and 3.
