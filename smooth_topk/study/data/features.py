@@ -9,7 +9,7 @@ because they are a measurement of ours and no part of the package: the wheel doe
 import hashlib
 import json
 import zipfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -31,9 +31,8 @@ COMMAND = "python scripts/prepare_data.py features"
 
 @dataclass(frozen=True)
 class FeatureSource(ArraySource):
-    """Features instead of pixels: `images` are (N, 128) int8, and a feature is its byte times `step`."""
+    """Features instead of pixels: `images` are (N, 128) float32; the first one has about the standard deviation one."""
 
-    step: Tensor = field(default_factory=lambda: torch.ones(()))
     evaluation_batch: int = 2_500
 
     def augmented(self, images: Tensor, plan: EpochPlan) -> Tensor:
@@ -41,8 +40,8 @@ class FeatureSource(ArraySource):
         return images
 
     def normalised(self, images: Tensor) -> Tensor:
-        """Returns features (N, 128) as float32; the first one has about the standard deviation one."""
-        return images.to(torch.float32) * self.kept_on(images.device, "step", self.step)
+        """Features are numbers that a network takes."""
+        return images
 
 
 @cache
@@ -67,16 +66,16 @@ def load(folder: Path | None = None) -> FeatureSource:
             deviation = float(file["largest_deviation"])
     except (ValueError, KeyError, OSError, zipfile.BadZipFile):
         raise ValueError(f"{path} does not hold the arrays of version {VERSION}. {repair}") from None
+    step = torch.from_numpy(arrays["step"]) / deviation  # a feature is its byte times this
     superclasses = tuple(int(group) for group in CIFAR100_SUPERCLASSES)
     return FeatureSource(
-        images={part: torch.from_numpy(arrays[part]) for part in PARTS},
+        images={part: torch.from_numpy(arrays[part]).float() * step for part in PARTS},
         labels={part: torch.from_numpy(arrays[f"{part}_labels"]).long() for part in PARTS},
         class_names=tuple(expected["class_names"]),
         class_to_superclass=superclasses,
         held_out_per_class=HELD_OUT_PER_CLASS,
         mean=(0.0, 0.0, 0.0),
         std=(1.0, 1.0, 1.0),
-        step=torch.from_numpy(arrays["step"]) / deviation,
     )
 
 

@@ -3,9 +3,8 @@
 import contextlib
 import io
 import os
-import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,52 +16,8 @@ class LockHeldError(RuntimeError):
     """Another process holds the lock; `owner` says which."""
 
     def __init__(self, path: Path, owner: str):
-        super().__init__(
-            f"{path} is held by {owner}. Wait until that process ends, or stop it. If it no longer exists, which can "
-            "happen when a network drive has lost a machine, delete this file and start again."
-        )
+        super().__init__(f"{path} is held by {owner}: wait until that process ends, or stop it.")
         self.owner = owner
-
-
-def write_whole(path: Path, content: bytes | memoryview) -> None:
-    """Writes `content` to `path` so that a reader, or a restart after a crash, sees the old file or the new one.
-
-    Raises:
-        OSError: with the path and the reason, for example a full disk; the old file is untouched.
-    """
-    path = Path(os.path.realpath(path))  # a link stays a link
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists():
-            shutil.copymode(path, temporary)
-        os.replace(temporary, path)
-        sync_folder(path.parent)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise cannot_write(path, error) from error
-
-
-def remove_leftovers(folder: Path, name: str) -> None:
-    """Removes what killed calls of `write_whole` for this name (a pattern, as in glob) left behind.
-
-    Only for whoever holds the lock of these files: another process may be writing otherwise.
-    """
-    for path in Path(folder).glob(f".{name}.*.tmp"):
-        path.unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes the names in `folder` durable: without it a rename may be undone by a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class CannotWriteError(OSError):
@@ -72,18 +27,30 @@ class CannotWriteError(OSError):
         return str(self.strerror)
 
 
-def cannot_write(path: Path, error: OSError) -> CannotWriteError:
-    """Returns the same error as a sentence that says what to do."""
+def cannot_write(path: str | Path, error: OSError) -> CannotWriteError:
+    """Returns the same error as a sentence with the path and the reason, for example a full disk."""
     reason = error.strerror or str(error)
-    return CannotWriteError(
-        error.errno,
-        f"Could not write {path}: {reason}. Nothing already recorded is lost; make room or make the folder writable, "
-        "then start again.",
-    )
+    return CannotWriteError(error.errno, f"Could not write {path}: {reason}. Nothing that is recorded is lost.")
+
+
+def write_whole(path: Path, content: bytes | memoryview) -> None:
+    """Writes `content` to `path` so that a reader, or a restart after a crash, sees the old file or the new one."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise cannot_write(path, error) from error
 
 
 def make_folder(folder: Path) -> Path:
-    """Creates `folder` where needed; an error says which folder and what to do."""
+    """Creates `folder` where needed."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -104,7 +71,7 @@ def make_writable_folder(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def exclusive(path: Path, *, wait: bool, on_wait=lambda owner: None) -> Iterator[None]:
+def exclusive(path: Path, *, wait: bool, on_wait: Callable[[str], object] = lambda owner: None) -> Iterator[None]:
     """Holds the lock file `path`; the operating system frees it when this process ends, however it ends.
 
     Args:
@@ -112,35 +79,24 @@ def exclusive(path: Path, *, wait: bool, on_wait=lambda owner: None) -> Iterator
         wait: whether to wait for the owner or to raise LockHeldError.
         on_wait: called once with the owner's name before waiting.
     """
-    path = Path(path)
     lock = FileLock(path)
     try:
-        try:
-            lock.acquire(blocking=False)
-        except Timeout:
-            owner = _owner(path)
-            if not wait:
-                raise LockHeldError(path, owner) from None
-            on_wait(owner)
-            lock.acquire()
+        lock.acquire(blocking=False)
+    except Timeout:
+        owner = Path(path).read_text(encoding="utf-8").strip() or "another process"
+        if not wait:
+            raise LockHeldError(path, owner) from None
+        on_wait(owner)
+        lock.acquire()
     except OSError as error:
         raise cannot_write(path, error) from error
-    held = path.stat().st_ino
     try:
-        with contextlib.suppress(OSError):  # a full disk: the lock holds without a name in it
-            path.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
+        with contextlib.suppress(OSError):  # on a full disk the lock holds without a name in it
+            Path(path).write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
         yield
     finally:
-        with contextlib.suppress(OSError):
-            if path.stat().st_ino == held:  # else somebody deleted it, and another process may hold a new one
-                path.unlink()  # who waits for this file sees that it is gone and makes another
+        Path(path).unlink(missing_ok=True)  # who waits for this file sees that it is gone and makes another
         lock.release()
-
-
-def _owner(path: Path) -> str:
-    with contextlib.suppress(OSError):
-        return path.read_text(encoding="utf-8").strip() or "another process"
-    return "another process"
 
 
 def npz(**arrays: Any) -> bytes:

@@ -9,7 +9,7 @@ import sys
 import torch
 
 from smooth_topk.study.experiments.run_config import RunConfig
-from smooth_topk.study.records.endings import ended_in_order, exit_code, why
+from smooth_topk.study.records.endings import ended_in_order
 from smooth_topk.study.records.files import LockHeldError
 from smooth_topk.study.training.fit import fit
 from smooth_topk.study.training.loop import OutOfMemoryError
@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--checkpoints", default="runs/checkpoints", help="folder of the checkpoints")
     parser.add_argument("--data", help="folder of the data sets")
     parser.add_argument("--keep-best", action="store_true", help="keep the best weights")
-    parser.add_argument("--checkpoint-minutes", type=float, default=10.0, help="longest time between two checkpoints")
+    parser.add_argument("--checkpoint-minutes", type=float, default=1.0, help="time between two checkpoints")
     options = parser.parse_args(arguments)
     if not options.checkpoint_minutes >= 0:  # nor NaN
         parser.error(f"--checkpoint-minutes must be zero or more, got {options.checkpoint_minutes}.")
@@ -40,9 +40,6 @@ def main(arguments: list[str] | None = None) -> int:
             keep_best=options.keep_best,
             checkpoint_minutes=options.checkpoint_minutes,
         )
-    except KeyboardInterrupt as stopped:
-        logger.warning("%s", why(stopped))
-        return exit_code(stopped)
     except (OSError, ValueError, LockHeldError, OutOfMemoryError) as error:
         logger.error("%s", error)
         return 1
@@ -57,19 +54,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def read_config(text: str) -> RunConfig:
-    """Returns the configuration that a command line gives as JSON; raises ValueError in a full sentence."""
+    """Returns the configuration that a command line gives as JSON."""
     try:
-        values = json.loads(text, object_pairs_hook=_each_once)
-    except (ValueError, RecursionError) as error:  # the second from thousands of brackets
+        return RunConfig.from_dict(json.loads(text))
+    except json.JSONDecodeError as error:
         raise ValueError(f"The configuration cannot be read as JSON ({error}), got {text[:60]!r}.") from None
-    return RunConfig.from_dict(values)
-
-
-def _each_once(pairs: list[tuple[str, object]]) -> dict:
-    names = [name for name, _ in pairs]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"it names {', '.join(twice)} more than once")
-    return dict(pairs)
 
 
 if __name__ == "__main__":

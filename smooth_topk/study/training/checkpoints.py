@@ -1,32 +1,25 @@
 """The state of an unfinished run on disk: written whole, checked on reading, the last two kept.
 
-A checkpoint file is the SHA-256 of what follows, then what `torch.save` wrote. The sum is ours because `torch.load`
-reads some damaged files without an error, and the run would go on with other weights. A file that a crash or a bad disk
-has damaged fails its sum, is reported, and the checkpoint before it is used. Training from it gives the same bits, only
-later.
-
-The state of the random generators is ours too: no library saves those of Python, NumPy and torch together, and a layer
-that draws numbers, such as dropout, must go on where it was.
+A checkpoint file is the SHA-256 of what follows, then what `torch.save` wrote: `torch.load` reads some damaged files
+without an error. A file that fails its sum is reported, and the checkpoint before it is used.
 """
 
+import contextlib
 import hashlib
 import io
 import logging
 import pickle
 import random
-import re
-import shutil
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from smooth_topk.study.records.files import remove_leftovers, write_whole
+from smooth_topk.study.records.files import write_whole
 
 logger = logging.getLogger(__name__)
 KEPT = 2
 SUM_BYTES = hashlib.sha256().digest_size
-NAME = re.compile(r"checkpoint-(\d+)\.pt")
 
 
 def save_checkpoint(folder: Path, state: dict) -> Path:
@@ -45,12 +38,9 @@ def save_checkpoint(folder: Path, state: dict) -> Path:
 def load_checkpoint(folder: Path, map_location: torch.device | str = "cpu") -> dict | None:
     """Returns the newest whole checkpoint, or None where there is none: the run then starts from the beginning.
 
-    Only for whoever holds the lock of the run: what a killed process left of a write is removed.
-
     Raises:
         ValueError: a file is whole, but not a checkpoint that may be loaded.
     """
-    remove_leftovers(folder, "checkpoint-*.pt")
     for path in reversed(_checkpoints(folder)):
         content = memoryview(path.read_bytes())
         if hashlib.sha256(content[SUM_BYTES:]).digest() == content[:SUM_BYTES]:
@@ -67,12 +57,11 @@ def save_weights(path: Path, weights: dict) -> None:
 
 def remove_checkpoints(folder: Path) -> None:
     """Removes everything that a recorded run no longer needs; weights kept on request stay."""
-    if (Path(folder) / "best.pt").exists():
-        remove_leftovers(folder, "*.pt")
-        for path in _checkpoints(folder):
+    for path in Path(folder).glob("*"):
+        if path.name != "best.pt":
             path.unlink()
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):  # best.pt is in it, or there is no folder
+        Path(folder).rmdir()
 
 
 def random_state() -> dict:
@@ -106,17 +95,13 @@ def _deserialised(content: memoryview, path: Path, map_location: torch.device | 
     try:
         return torch.load(io.BytesIO(content), map_location=map_location, weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError):
-        # Without torch's own message: it advises to load the file unsafely, which would run code that is in it.
-        raise ValueError(
-            f"{path} holds something else than tensors and plain values, so this program did not write it. Delete the "
-            f"folder {path.parent} to train the run from its beginning."
-        ) from None
+        # Without torch's own message, which advises to load the file unsafely.
+        raise ValueError(f"{path} is no checkpoint of this program: delete {path.parent} to train the run.") from None
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    """Returns the checkpoints in their order; files with other names are not ours and are left alone."""
-    return sorted((path for path in Path(folder).glob("*.pt") if NAME.fullmatch(path.name)), key=_number)
+    return sorted(Path(folder).glob("checkpoint-*.pt"), key=_number)
 
 
 def _number(path: Path) -> int:
-    return int(NAME.sub(r"\1", path.name))
+    return int(path.stem.removeprefix("checkpoint-"))

@@ -20,23 +20,17 @@ CENTRAL_CROP = 4  # torchvision's TenCrop: four corners, the centre, then the sa
 
 
 def count_hits(scores: Tensor, labels: Tensor) -> Tensor:
-    """Returns how many labels are among the k highest scores for every k of TOP, as float64 (5,).
-
-    As in `smooth_topk.topk_error`: a label that ties with the k-th score is in, a label with a NaN score is out.
-    """
-    larger = _larger(scores, labels)
+    """Returns how many labels are among the k highest scores for every k of TOP, as float64 (5,)."""
     # Counts, not shares: they add up to the same number whatever the batches and the processes were.
-    return (larger < _counted(scores.device)).sum(0).double()
+    return (better_classes(scores, labels)[:, None] < _counted(scores.device)).sum(0).double()
 
 
-def among_first(scores: Tensor, labels: Tensor, k: int) -> Tensor:
-    """Returns whether each label is among the k highest scores, (N,)."""
-    return _larger(scores, labels)[:, 0] < k
+def better_classes(scores: Tensor, labels: Tensor) -> Tensor:
+    """Returns how many classes of each row have a higher score than the label, (N,).
 
-
-def _larger(scores: Tensor, labels: Tensor) -> Tensor:
-    """Returns how many scores are larger than that of the label, (N, 1); all of them where that is NaN."""
-    return (~(scores <= scores.gather(1, labels[:, None]))).sum(1, keepdim=True)
+    As in `smooth_topk.topk_error`: a label that ties with the k-th score is in the top k, one with a NaN score is not.
+    """
+    return (~(scores <= scores.gather(1, labels[:, None]))).sum(1)
 
 
 @cache
@@ -88,7 +82,7 @@ def evaluate(
             for k_counted, counted in zip(TOP, count_hits(answer, labels), strict=True):
                 sums[f"{name}top{k_counted}"] += counted
             if hits is not None and not name:
-                hits.append(among_first(answer, labels, 5))
+                hits.append(better_classes(answer, labels) < 5)
         if loss is not None:
             sums["loss"] += loss(scores, labels, reduction="sum").double()
         sums["images"] += len(labels)

@@ -1,8 +1,8 @@
-"""One training run: RunConfig in, record out; killed at any moment and started again, it gives the same bits on a CPU.
+"""One training run: from a RunConfig to its record. Killed at any moment and started again, it gives the same bits.
 
-`fit` is the entry. It returns the record of a run that is already recorded, goes on from the last checkpoint of one
-that was interrupted, and trains the others. Inside torchrun, every process calls `fit`; the global batch, the rate and
-the epochs stay those of the configuration, and the first process alone writes.
+`fit` is the entry: it returns the record of a recorded run, continues from the last checkpoint of an interrupted one,
+and trains the others. Inside torchrun every process calls `fit`; the global batch, the learning rate and the epochs
+stay those of the configuration, and the first process alone writes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 
 from smooth_topk.study.data.datasets import load_data
 from smooth_topk.study.experiments.run_config import RunConfig
-from smooth_topk.study.records.files import LockHeldError, exclusive, make_writable_folder
+from smooth_topk.study.records.files import exclusive, make_folder, make_writable_folder
 from smooth_topk.study.records.runs import read_record, write_record
 from smooth_topk.study.training.checkpoints import remove_checkpoints, save_weights
 from smooth_topk.study.training.loop import Run
@@ -39,7 +39,7 @@ def fit(
     progress: bool = True,
     keep_best: bool = False,
     wait: bool = False,
-    checkpoint_minutes: float = 10.0,
+    checkpoint_minutes: float = 1.0,
     on_epoch: Callable[[dict], None] = lambda row: None,
 ) -> dict:
     """Trains one run to its end, records it, and returns the record.
@@ -53,7 +53,7 @@ def fit(
         progress: whether to show a bar with the time left.
         keep_best: whether the weights with the best validation top-5 stay, as best.pt in the folder of the run.
         wait: whether to wait for another process that trains this very run, or to raise LockHeldError.
-        checkpoint_minutes: the longest time between two checkpoints; there is one after every epoch in any case.
+        checkpoint_minutes: the time between two checkpoints; a run that is killed repeats at most that much.
         on_epoch: called with the row of every epoch as it ends.
 
     Returns:
@@ -70,29 +70,35 @@ def fit(
     records_folder, checkpoints_folder = Path(records_folder), Path(checkpoints_folder)
     fabric = fabric or make_fabric(config)
     _refuse_other_precision(config, fabric)
-    run_folder, lock = checkpoints_folder / config.run_id, checkpoints_folder / f"{config.run_id}.lock"
-    record = read_record(records_folder, config.run_id) if fabric.is_global_zero else None
-    if fabric.is_global_zero and record is not None:
-        _tidy_up(run_folder, lock, keep_best)
+    folder = checkpoints_folder / config.run_id
     with contextlib.ExitStack() as stack:
-        if fabric.is_global_zero and record is None:
-            make_writable_folder(records_folder)
-            make_writable_folder(checkpoints_folder)
-            warning = f"Run {config.run_id} is being trained by %s; waiting for it."
-            stack.enter_context(exclusive(lock, wait=wait, on_wait=lambda owner: logger.warning(warning, owner)))
-            record = read_record(records_folder, config.run_id)  # another process may have recorded it in the meantime
+        record = None
+        if fabric.is_global_zero:
+            record = read_record(records_folder, config.run_id)
+            if record is None:
+                make_writable_folder(records_folder)
+                make_writable_folder(checkpoints_folder)
+                stack.enter_context(_lock(config, checkpoints_folder, wait))
+                record = read_record(records_folder, config.run_id)  # another process may have recorded it by now
         record = fabric.broadcast(record)
         if record is not None:
+            with contextlib.suppress(OSError):  # left by a process that was killed just after it recorded the run
+                remove_checkpoints(folder)
             return record
         stack.enter_context(one_thread(fabric.device))
-        run = Run(config, load_data(config, data_folder), fabric, run_folder, checkpoint_minutes)
-        row, epoch_rows = run.train(progress, on_epoch)
+        run = Run(config, load_data(config, data_folder), fabric, folder, checkpoint_minutes)
+        row, epochs = run.train(progress, on_epoch)
         if fabric.is_global_zero:
             if keep_best and run.progress.best_weights:
-                save_weights(run_folder / "best.pt", run.progress.best_weights)
-            record = write_record(records_folder, row, epoch_rows)
-            remove_checkpoints(run_folder)
+                save_weights(make_folder(folder) / "best.pt", run.progress.best_weights)
+            record = write_record(records_folder, row, epochs)
+            remove_checkpoints(folder)
         return fabric.broadcast(record or {})  # the other processes have none and receive it
+
+
+def _lock(config: RunConfig, folder: Path, wait: bool) -> contextlib.AbstractContextManager[None]:
+    warning = f"Run {config.run_id} is being trained by %s; waiting for it."
+    return exclusive(folder / f"{config.run_id}.lock", wait=wait, on_wait=lambda owner: logger.warning(warning, owner))
 
 
 @contextlib.contextmanager
@@ -105,19 +111,6 @@ def one_thread(device: torch.device) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _tidy_up(run_folder: Path, lock: Path, keep_best: bool) -> None:
-    """Removes what a process left that was killed between recording the run and removing its checkpoints."""
-    if keep_best and not (run_folder / "best.pt").exists():
-        logger.warning(
-            "Run %s is recorded already, so its weights are not kept. To train it again, delete its record.",
-            run_folder.name,
-        )
-    if run_folder.exists() or lock.exists():
-        # Not while another process holds the lock, and not where the folder cannot be written to.
-        with contextlib.suppress(LockHeldError, OSError), exclusive(lock, wait=False):
-            remove_checkpoints(run_folder)
 
 
 def _refuse_other_precision(config: RunConfig, fabric: Fabric) -> None:

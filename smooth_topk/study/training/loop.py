@@ -1,8 +1,9 @@
-"""The training loop of one run, with everything needed to stop at any step and go on with the same bits."""
+"""The training loop of one run, with everything needed to stop at any step and continue with the same bits."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import math
 import random
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from smooth_topk.study.data.datasets import Data
@@ -25,7 +26,7 @@ from smooth_topk.study.records.endings import Stopped
 from smooth_topk.study.records.machine import describe_machine
 from smooth_topk.study.records.runs import packed
 from smooth_topk.study.training.checkpoints import load_checkpoint, random_state, restore_random_state, save_checkpoint
-from smooth_topk.study.training.evaluation import TOP, count_hits, evaluate
+from smooth_topk.study.training.evaluation import TOP, better_classes, evaluate
 from smooth_topk.study.training.interruption import StopRequest
 from smooth_topk.study.training.models import build_model
 from smooth_topk.study.training.schedules import learning_rate_at, loss_at, tau_at
@@ -35,13 +36,13 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric  # takes seconds to import, so only where a run starts
 
 logger = logging.getLogger(__name__)
-TOP1, TOP5 = TOP.index(1), TOP.index(5)  # places of the accuracies that every epoch records
 TEN_CROPS = [f"ten_crop_{way}_top{k}" for way in ("softmax", "marginals") for k in (1, 5)]
-CHECK_EVERY = 16  # steps between two checks of the loss and of the other processes, where checking stalls the device
+CHECK_EVERY = 16  # steps between two looks at the losses and at the other processes: each look stalls a GPU
+VALIDATION_SEED = 2**31  # of the draws of a validation, apart from those of the training
 
 
 class OutOfMemoryError(RuntimeError):
-    """A step did not fit into memory; started again, the run goes on from its last checkpoint."""
+    """A step did not fit into memory; started again, the run continues from its last checkpoint."""
 
 
 @dataclass
@@ -69,16 +70,19 @@ class Run:
         data: what `load_data` returns.
         fabric: launched already.
         folder: where the checkpoints of this run are.
-        checkpoint_minutes: the longest time between two checkpoints.
+        checkpoint_minutes: the time between two checkpoints.
     """
 
-    def __init__(self, config: RunConfig, data: Data, fabric: Fabric, folder: Path, checkpoint_minutes: float = 10.0):
+    def __init__(self, config: RunConfig, data: Data, fabric: Fabric, folder: Path, checkpoint_minutes: float = 1.0):
         self.config, self.data, self.fabric, self.folder = config, data, fabric, folder
         self.batches = data.batches_per_epoch
         self.checkpoint_seconds = 60 * checkpoint_minutes
-        share = {"rank": fabric.global_rank, "world_size": fabric.world_size, "device": fabric.device}
-        self.share: dict[str, Any] = share
-        self.sums = torch.zeros(4, dtype=torch.float64, device=fabric.device)  # as Progress.sums, of this process
+        self.share: dict[str, Any] = {
+            "rank": fabric.global_rank,
+            "world_size": fabric.world_size,
+            "device": fabric.device,
+        }
+        self.unread: list[tuple[Tensor, Tensor]] = []  # of the last steps: mean loss, and better classes per sample
         self.stop = StopRequest()
         self.progress = Progress()
         _seed_everything(config.seed)
@@ -92,17 +96,21 @@ class Run:
             nesterov=config.nesterov,
             weight_decay=config.weight_decay,
         )
-        self.wrapped_network, self.wrapped_optimizer = fabric.setup(self.network, self.optimizer)
+        self.parameters = list(self.network.parameters())
+        wrapped_network, wrapped_optimizer = fabric.setup(self.network, self.optimizer)
+        self.forward, self.backward, self.update = wrapped_network, fabric.backward, wrapped_optimizer.step
+        if fabric.world_size == 1 and config.precision == "32-true":
+            # There Fabric's wrappers change no number, and they cost a quarter of the step of a small network.
+            self.forward, self.backward, self.update = self.network, Tensor.backward, self.optimizer.step
         self._restore()
         self.ticked = self.saved = time.monotonic()
 
     def train(self, show: bool, on_epoch: Callable[[dict], None]) -> tuple[dict, list[dict]]:
         """Trains what is left of the run; returns its row and those of its epochs."""
         progress, config = self.progress, self.config
-        done = progress.epoch * self.batches + progress.batch
         bar = tqdm(
             total=config.epochs * self.batches,
-            initial=done,
+            initial=progress.epoch * self.batches + progress.batch,
             desc=config.describe(),
             unit="step",
             leave=False,
@@ -117,7 +125,7 @@ class Run:
             return self._row(), progress.epoch_rows
 
     def train_epoch(self, bar: tqdm) -> None:
-        """Trains the batches that are left of the current epoch; the bar moves by one per step."""
+        """Trains the batches that are left of the current epoch."""
         progress, config = self.progress, self.config
         loss = loss_at(config, progress.epoch)
         dtype = next(self.network.parameters()).dtype
@@ -125,39 +133,50 @@ class Run:
         for images, labels in self.data.train_batches(progress.epoch, start_batch=progress.batch, **self.share):
             rate = learning_rate_at(config, progress.epoch, progress.batch, self.batches)
             with self._explained_memory_errors(f"step {progress.batch}"):
-                scores, mean_loss = self._step(images.to(dtype), labels, loss, rate)
-            self.sums[0] += mean_loss.double() * len(labels)
-            hits = count_hits(scores, labels)
-            self.sums[1] += hits[TOP1]
-            self.sums[2] += hits[TOP5]
-            self.sums[3] += len(labels)
+                self._step(images.to(dtype), labels, loss, rate)
             progress.batch += 1
-            bar.update()
-            self._check_state()
-            if progress.diverged:
-                return
+            if progress.batch % CHECK_EVERY == 0 or progress.batch == self.batches or self._is_urgent():
+                bar.update(len(self.unread))
+                self._check_state()
+                if progress.diverged:
+                    return
 
-    def _step(self, images: Tensor, labels: Tensor, loss: Callable, rate: float) -> tuple[Tensor, Tensor]:
+    def _step(self, images: Tensor, labels: Tensor, loss: Callable, rate: float) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        scores = self.wrapped_network(images)
+        scores = self.forward(images)
         mean_loss = loss(scores, labels)
         # Averaged over processes, whose shares are equally large: the gradient of the mean over the global batch.
-        self.fabric.backward(mean_loss)
-        self.wrapped_optimizer.step()
-        self.wrapped_optimizer.zero_grad()
-        return scores.detach(), mean_loss.detach()
+        self.backward(mean_loss)
+        self.update()
+        for parameter in self.parameters:
+            parameter.grad = None
+        self.unread.append((mean_loss.detach(), better_classes(scores.detach(), labels)))
+
+    def _is_urgent(self) -> bool:
+        """Whether a process that is alone should look up now: a request to stop, or a checkpoint that is due."""
+        late = time.monotonic() - self.saved > self.checkpoint_seconds
+        return self.fabric.world_size == 1 and (late or self.stop.received is not None)
+
+    def _read_steps(self) -> None:
+        """Adds the losses and hits of the steps since the last look to the sums of the epoch."""
+        if not self.unread:
+            return
+        losses, better = (list(column) for column in zip(*self.unread, strict=True))
+        sums, images = self.progress.sums, [len(part) for part in better]
+        for loss, count in zip(torch.stack(losses).tolist(), images, strict=True):  # one by one, in float64
+            sums[0] += loss * count
+        counts = torch.cat(better)
+        for place, k in ((1, 1), (2, 5)):
+            sums[place] += int((counts < k).sum())
+        sums[3] += sum(images)
+        self.unread.clear()
 
     def _check_state(self) -> None:
-        """Looks for divergence, a request to stop and a checkpoint that is due: after every step of one CPU process.
-
-        Otherwise every 16 steps: reading the loss from a GPU, or asking the other processes, would stall each step.
-        """
-        cheap = self.fabric.world_size == 1 and self.fabric.device.type == "cpu"
-        if not (cheap or self.progress.batch % CHECK_EVERY == 0 or self.progress.batch == self.batches):
-            return
+        """Looks for divergence, a request to stop and a checkpoint that is due, in any process."""
+        self._read_steps()
         due = time.monotonic() - self.saved > self.checkpoint_seconds
-        diverged, due, stop = self._any(not math.isfinite(self.sums[0]), due, self.stop.received is not None)
+        diverged, due, stop = self._any(not math.isfinite(self.progress.sums[0]), due, self.stop.received is not None)
         if diverged:
             self.progress.diverged = True
             logger.warning(
@@ -176,7 +195,7 @@ class Run:
 
     def _finish_epoch(self, validation: dict[str, float]) -> dict:
         progress = self.progress
-        loss, top1, top5, images = self._reduced_sums()
+        loss, top1, top5, images = self._total(progress.sums)
         self._tick(training=False)
         row = {
             "run_id": self.config.run_id,
@@ -197,15 +216,17 @@ class Run:
             progress.best_weights = {name: value.cpu().clone() for name, value in self.network.state_dict().items()}
         progress.epoch, progress.batch = progress.epoch + 1, 0
         progress.epoch_seconds = progress.epoch_train_seconds = 0.0
-        self.sums.zero_()
-        self._save()
+        progress.sums = [0.0] * 4
         logger.info("%s", _epoch_line(self.config, row))
-        if self._any(self.stop.received is not None)[0]:
+        stop, due = self._any(self.stop.received is not None, time.monotonic() - self.saved > self.checkpoint_seconds)
+        if stop or due:
+            self._save()
+        if stop:
             raise self._stopped()
         return row
 
     def _row(self) -> dict:
-        """Returns the row of runs.csv; testing happens here, once, with the best weights and with the last."""
+        """Returns the row of the record; testing happens here, once, with the best weights and with the last."""
         config, progress = self.config, self.progress
         results = {} if progress.diverged else self._results()
         self._tick(training=False)
@@ -233,11 +254,12 @@ class Run:
             raise RuntimeError(f"Run {self.config.run_id} has no epoch to take its results from.")
         hits: list[Tensor] = []
         last_test = self._evaluate(self.data.test_batches, hits=hits)
-        self.network.load_state_dict(weights)
         test = last_test
         if best != len(rows) - 1:
+            network = copy.deepcopy(self.network)  # a run that is stopped here saves its last weights
+            network.load_state_dict(weights)
             hits.clear()
-            test = self._evaluate(self.data.test_batches, hits=hits)
+            test = self._evaluate(self.data.test_batches, network=network, hits=hits)
         return {
             "best_epoch": best,
             **{name: rows[best][name] for name in ("validation_top1", "validation_top5")},
@@ -249,32 +271,42 @@ class Run:
         }
 
     def _evaluate(
-        self, batches: Callable[..., Iterable], with_loss: bool = False, hits: list[Tensor] | None = None
+        self,
+        batches: Callable[..., Iterable],
+        *,
+        with_loss: bool = False,
+        network: nn.Module | None = None,
+        hits: list[Tensor] | None = None,
     ) -> dict[str, float]:
         self._tick(training=self.progress.batch > 0)
         alone = self.fabric.world_size == 1  # others may have fewer batches and cannot be asked in between
-        with self._explained_memory_errors("while it was evaluated"):
-            return evaluate(
-                self.network,
-                batches(**self.share),
-                fabric=self.fabric,
-                loss=loss_at(self.config, self.progress.epoch) if with_loss else None,
-                k=self.config.k,
-                after_batch=self._stop_if_asked if alone else lambda: None,
-                hits=hits,
-            )
+        on_gpu = [self.fabric.device] if self.fabric.device.type == "cuda" else []
+        try:
+            with self._explained_memory_errors("while it was evaluated"), torch.random.fork_rng(on_gpu):
+                # A loss with noise draws from a generator of its own: a resumed run repeats the whole evaluation.
+                torch.manual_seed(VALIDATION_SEED + self.progress.epoch)
+                return evaluate(
+                    network or self.network,
+                    batches(**self.share),
+                    fabric=self.fabric,
+                    loss=loss_at(self.config, self.progress.epoch) if with_loss else None,
+                    k=self.config.k,
+                    after_batch=self._stop_if_asked if alone else lambda: None,
+                    hits=hits,
+                )
+        except Stopped:
+            self._save()
+            raise
 
     def _stop_if_asked(self) -> None:
         if self.stop.received:
-            if self.progress.batch:  # else the end of the epoch is saved already, and the test loads other weights
-                self._save()
             raise self._stopped()
 
     def _stopped(self) -> Stopped:
         received = self.stop.received
         return Stopped(
             f"Run {self.config.run_id} was stopped by {received or 'another process'} in epoch "
-            f"{self.progress.epoch} after step {self.progress.batch}, with a checkpoint. Start it again to go on.",
+            f"{self.progress.epoch} after step {self.progress.batch}, with a checkpoint. Start it again to continue.",
             128 + signal.Signals[received or "SIGINT"],
         )
 
@@ -288,13 +320,12 @@ class Run:
                 raise
             raise OutOfMemoryError(
                 f"Run {self.config.run_id} ran out of memory on {self.fabric.device} in epoch {self.progress.epoch}, "
-                f"{when}: {self.data.batch_size // self.fabric.world_size} images per process are too many beside what "
-                "else it holds. Free memory, or start more processes with torchrun, which share the batch; the run "
-                "goes on from its last checkpoint."
+                f"{when}, with {self.data.batch_size // self.fabric.world_size} images per process. Free memory, or "
+                "start more processes with torchrun, which share the batch; the run continues from its checkpoint."
             ) from error
 
     def _tick(self, *, training: bool) -> None:
-        """Books the time since the last tick."""
+        """Adds the time since the last tick."""
         now = time.monotonic()
         elapsed, self.ticked = now - self.ticked, now
         self.progress.seconds += elapsed
@@ -307,21 +338,21 @@ class Run:
         """Returns which flags are set in any process, so that all of them do the same."""
         if self.fabric.world_size == 1:
             return list(flags)
-        own = torch.tensor(flags, dtype=torch.float32, device=self.fabric.device)
-        return (torch.as_tensor(self.fabric.all_reduce(own, reduce_op="sum")) > 0).tolist()
+        return [total > 0 for total in self._total([float(flag) for flag in flags])]
 
-    def _reduced_sums(self) -> list[float]:
-        return torch.as_tensor(self.fabric.all_reduce(self.sums.clone(), reduce_op="sum")).tolist()
+    def _total(self, values: list[float]) -> list[float]:
+        """Returns the sums of these values over all processes."""
+        own = torch.tensor(values, dtype=torch.float64, device=self.fabric.device)
+        return torch.as_tensor(self.fabric.all_reduce(own, reduce_op="sum")).tolist()
 
     def _save(self) -> None:
-        self.progress.sums = self._reduced_sums()
-        states = [random_state()]
+        states, sums = [random_state()], self._total(self.progress.sums)
         if self.fabric.world_size > 1:
             states *= self.fabric.world_size
             torch.distributed.all_gather_object(states, random_state())
         if self.fabric.is_global_zero:
             state = {
-                "progress": vars(self.progress),
+                "progress": vars(self.progress) | {"sums": sums},
                 "network": self.network.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
                 "precision": self.fabric.strategy.precision.state_dict(),
@@ -331,7 +362,7 @@ class Run:
         self.saved = time.monotonic()
 
     def _restore(self) -> None:
-        """Goes on from the newest whole checkpoint; it may come from another number of processes."""
+        """Continues from the newest whole checkpoint; it may come from another number of processes."""
         state = load_checkpoint(self.folder) if self.fabric.is_global_zero else None
         state = self.fabric.broadcast(state)
         if state is None:
@@ -345,14 +376,13 @@ class Run:
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise ValueError(
                 f"The checkpoint in {self.folder} was written by another version of this program and does not fit "
-                f"({type(error).__name__}: {str(error).splitlines()[0]}). Delete that folder to train the run from its "
-                "beginning, or go on with the version that wrote it."
+                f"({type(error).__name__}: {str(error).splitlines()[0]}). Delete that folder to train the run again."
             ) from error
         self.progress.resumes += 1
-        if self.fabric.is_global_zero:  # the sums of all processes, to be counted once
-            self.sums += torch.tensor(self.progress.sums, dtype=torch.float64, device=self.fabric.device)
+        if not self.fabric.is_global_zero:  # the sums are those of all processes, to be counted once
+            self.progress.sums = [0.0] * 4
         logger.info(
-            "Run %s goes on at epoch %d, step %d.", self.config.run_id, self.progress.epoch, self.progress.batch
+            "Run %s continues at epoch %d, step %d.", self.config.run_id, self.progress.epoch, self.progress.batch
         )
 
 
@@ -364,7 +394,7 @@ def _seed_everything(seed: int) -> None:
 
 def _epoch_line(config: RunConfig, row: dict) -> str:
     return (
-        f"{config.run_id} epoch {row['epoch'] + 1}/{config.epochs}: rate {row['learning_rate']:.4g}, "
+        f"{config.run_id} epoch {row['epoch'] + 1}/{config.epochs}: learning rate {row['learning_rate']:.4g}, "
         f"loss {row['train_loss']:.4f}, train top-5 {row['train_top5']:.4f}, "
         f"validation top-1 {row['validation_top1']:.4f} top-5 {row['validation_top5']:.4f}, "
         f"{row['images_per_second']:.0f} images/s"
