@@ -72,8 +72,8 @@ def linear_smooth_topk_loss(
     shape = (*input.shape[:-1], len(linear_weight))
     rows = as_rows(input.new_empty(1).expand(shape), labels, weight, settings.k)  # no memory: only shapes are checked
     _, row_weights, _ = counted_labels(rows, weight, settings.ignore_index)
-    count = input.new_tensor(rows.labels.numel(), dtype=torch.float32) if row_weights is None else row_weights.sum()
-    plan = _Plan(rows.labels.long(), weight, settings, count, chunk, *_dtypes(input))
+    divisor = input.new_tensor(rows.labels.numel(), dtype=torch.float32) if row_weights is None else row_weights.sum()
+    plan = _Plan(rows.labels.long(), weight, settings, divisor, chunk, *_dtypes(input))
     loss = _chunked(input.reshape(-1, input.shape[-1]), linear_weight, linear_bias, plan)
     return loss.reshape(rows.shape) if reduction == "none" else loss
 
@@ -129,7 +129,7 @@ class _Plan(NamedTuple):
     labels: Tensor  # (N,) int64
     weight: Tensor | None
     settings: Settings
-    count: Tensor  # what "mean" divides by
+    divisor: Tensor  # what "mean" divides by
     chunk_rows: int
     dtype: torch.dtype  # of the scores
     loss_dtype: torch.dtype
@@ -151,7 +151,7 @@ class _LinearLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        *inputs, gradients = *ctx.saved_tensors[:3], ctx.saved_tensors[3:]
+        inputs, gradients = ctx.saved_tensors[:3], ctx.saved_tensors[3:]
         needs, plan = ctx.needs_input_grad[:3], ctx.plan
         if torch.is_grad_enabled():  # this derivative may be differentiated
             wanted = [tensor for tensor, needed in zip(inputs, needs, strict=True) if needed]
@@ -172,16 +172,16 @@ def _loss_and_gradients(
     plan: _Plan,
     needs: Sequence[bool],
     row_factors: Tensor | None = None,
-) -> tuple[Tensor, list[Tensor | None]]:
+) -> tuple[Tensor, Sequence[Tensor | None]]:
     """The reduced loss, and its derivatives by input, weight and bias where they are needed, at least float32.
 
     With reduction "none", `row_factors` (N,) are the incoming derivatives of the losses.
     """
     wide = torch.promote_types(plan.dtype, torch.float32)
-    narrow = wide if plan.dtype == torch.float16 else plan.dtype  # of products: derivatives underflow in float16
     sources = (input, linear_weight, linear_bias)
-    gradients = [torch.zeros_like(s, dtype=wide) if n else None for s, n in zip(sources, needs, strict=True)]
-    by_input, by_weight, by_bias = gradients
+    gradients = [
+        torch.zeros_like(s, dtype=wide) if s is not None and n else None for s, n in zip(sources, needs, strict=True)
+    ]
     classifier = linear_weight.to(plan.dtype)
     bias = None if linear_bias is None else linear_bias.to(plan.dtype)
     losses = []
@@ -191,29 +191,32 @@ def _loss_and_gradients(
             features = input[rows].to(plan.dtype)
             scores = widened(linear(features, classifier, bias))
             loss, gradient = loss_and_gradient(
-                scores, plan.labels[rows], plan.weight, plan.settings, plan.count, any(needs)
+                scores, plan.labels[rows], plan.weight, plan.settings, plan.divisor, any(needs)
             )
             losses.append(loss)
-            if gradient is None:
-                continue
-            if row_factors is not None:
-                gradient = gradient.mul_(row_factors[rows, None])
-            gradient = gradient.to(narrow)
-            if by_input is not None:
-                by_input[rows] = gradient @ classifier.to(narrow)
-            if by_weight is not None:
-                _add_product(by_weight, gradient.T, features.to(narrow))
-            if by_bias is not None:
-                by_bias += gradient.sum(0)
+            if gradient is not None:
+                gradient = gradient if row_factors is None else gradient.mul_(row_factors[rows, None])
+                _add_gradients(gradients, rows, gradient, features, classifier)
+            del scores, gradient  # before the next ones exist
     loss = torch.cat(losses) if plan.settings.reduction == "none" else torch.stack(losses).sum()
     return loss.to(plan.loss_dtype), gradients
 
 
-def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    if total.dtype == a.dtype:
-        total.addmm_(a, b)
-    else:
-        total += a @ b
+def _add_gradients(
+    gradients: list[Tensor | None], rows: slice, gradient: Tensor, features: Tensor, classifier: Tensor
+) -> None:
+    """Adds the derivatives by input, weight and bias that come from the derivatives by the scores of some rows."""
+    by_input, by_weight, by_bias = gradients
+    dtype = torch.float32 if features.dtype == torch.float16 else features.dtype  # float16 would underflow
+    gradient, features = gradient.to(dtype), features.to(dtype)
+    if by_input is not None:
+        by_input[rows] = gradient @ classifier.to(dtype)
+    if by_weight is not None and by_weight.dtype == dtype:
+        by_weight.addmm_(gradient.T, features)
+    elif by_weight is not None:
+        by_weight += gradient.T @ features
+    if by_bias is not None:
+        by_bias += gradient.sum(0)
 
 
 def _plain_loss(

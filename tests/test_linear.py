@@ -128,7 +128,7 @@ def test_a_chunk_of_scores_is_all_that_is_added_to_inputs_and_gradients():
     )
     gradients = 4 * (input.numel() + classifier.numel())
     beyond = peak_bytes(lambda: backward(linear_smooth_topk_loss)) - gradients
-    assert beyond <= (peak_bytes(lambda: backward(plain)) - gradients) / 8
+    assert beyond <= (peak_bytes(lambda: backward(plain)) - gradients) / 10
     assert beyond <= 2.5 * 4 * 16 * 4000  # scores and derivatives of 16 rows
 
 
