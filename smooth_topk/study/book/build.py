@@ -18,7 +18,6 @@ from pathlib import Path
 
 from smooth_topk.study.book.chapter_pages import prepare_chapter
 from smooth_topk.study.book.cost import write_costs
-from smooth_topk.study.book.pictures import draw_pictures
 from smooth_topk.study.records.paths import path_option, project_root
 
 ROOT = project_root()
@@ -88,7 +87,10 @@ def stage(notebooks: list[Path], source: Path, book: Path) -> None:
         prepare_chapter(notebook, source / "chapters" / notebook.name)
     for page in source.glob("*.md"):
         page.write_text(page.read_text(encoding="utf-8").replace("](../notebooks/", "](chapters/"), encoding="utf-8")
-    draw_pictures(source / "_static" / "pictures")
+    pictures = source / "_static" / "pictures"
+    pictures.mkdir()
+    for picture in (book / "results").glob("*.svg"):
+        shutil.copy2(picture, pictures)
     write_costs(source / "generated", book / "results")
 
 

@@ -6,12 +6,10 @@ import pandas as pd
 import pytest
 
 from smooth_topk.study import tables
-from smooth_topk.study.book.cost import paper_hours
 from smooth_topk.study.experiments import further_runs, registry
 from smooth_topk.study.records import evidence
 from smooth_topk.study.records.gradient_sparsity import read_sparsity
 from smooth_topk.study.tables import findings
-from smooth_topk.study.tables.differences import signed
 
 ROOT = Path(__file__).parents[3]
 RESULTS = ROOT / "book" / "results"
@@ -144,59 +142,6 @@ def test_the_smooth_loss_is_behind_with_few_images_and_ahead_with_many():
     found = findings.gains(recorded(registry.table_2_small_data("laptop")), "train_images")
     assert (found.loc[:12_000] < 0).all()
     assert (found.loc[20_000:] > 0).all()
-
-
-def test_the_readme_has_the_table_and_the_hours():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = tables.readme_table(RESULTS)
-    assert len(rows) <= 8
-    for row in rows.to_numpy().tolist():
-        assert f"| {' | '.join(row)} |".replace("L_{5,0.1}", "L<sub>5,0.1</sub>") in readme
-    assert f"{paper_hours():,.0f} hours" in readme
-
-
-def test_the_landing_page_says_what_the_tuned_runs_found(tuned, papers_pair):
-    page = " ".join((ROOT / "book" / "index.md").read_text(encoding="utf-8").split())
-    few = findings.gains(recorded(registry.table_2_small_data("quick", seeds=range(5))), "train_images", "L_{5,0.1}")
-    classes, pair = (tables.of_grouping(runs, "superclass") for runs in (tuned, papers_pair))
-    top5, top1 = findings.gains(classes), findings.gains(classes, metric="test_top1")
-    assert f"{signed(top1[0.0])} points of top-1 without label noise" in page
-    assert f"{signed(top5[0.0], 2)} points of top-5 |" in page
-    assert f"{signed(few.iloc[0])} points of top-5 at τ = 0.1; the paper gains 2.1" in page
-    assert f"{signed(top5[0.8])} points of top-5 with 80 %" in page
-    assert f"{signed(findings.gains(pair)[0.8])} with the paper's rate and decay" in page
-    assert f"the gain reaches {findings.gains(pair).max():.1f} points" in page
-    assert "there is a gain only from p = 0.8 on" in page
-    assert top5[top5 > 0].index.tolist() == [0.8, 1.0]
-
-
-def test_the_readme_says_what_the_family_of_losses_found():
-    found = tables.family_differences(recorded(further_runs.family_comparison()))
-    mean = found.set_index(["setting", "loss"])["mean"].round(1)
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    similar, blocks = mean["p = 0.8, superclasses"], mean["p = 0.8, index blocks"]
-    assert f"difftopk leads it by {similar['difftopk']} points within superclasses" in readme
-    assert f"generalised cross-entropy by {blocks['generalised cross-entropy']} within index blocks" in readme
-    assert f"leads in both, by {similar['L_{5,0.1}']} and {blocks['L_{5,0.1}']} (five seeds)" in readme
-    assert similar.idxmax() == "difftopk"
-    assert blocks.idxmax() == "generalised cross-entropy"
-    clean = found[found["setting"].str.endswith("images") & ~found["setting"].isin(["2,200 images", "4,500 images"])]
-    assert clean["setting"].nunique() == 4
-    assert (clean["low"] <= 0).all()
-
-
-def test_the_readme_says_what_a_larger_decay_left_of_the_lead_on_few_images():
-    searched = recorded(registry.small_data_on_images())
-    trials = recorded((*registry.small_data_on_images(), *registry.larger_decays_on_images()))
-    leads = []
-    for runs in (searched, tables.with_best_decay(trials)):
-        found = tables.differences_by_seed(runs, by="train_images")
-        found = tables.intervals(found, ["loss", "train_images"]).set_index(["loss", "train_images"]).loc["L_{5,1}"]
-        leads += [f"{found['mean'][size]:.1f}" for size in (6_400, 12_800)]
-    assert found["low"][6_400] < 0 < found["low"][12_800]
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    assert "leads by {} points with 64 images per class and by {} with 128".format(*leads[:2]) in readme
-    assert "with the best of several decays for each loss by {} and {}".format(*leads[2:]) in readme
 
 
 def test_the_pairs_of_the_family_are_the_best_of_their_recorded_trials():

@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 import torch
 
-from smooth_topk.study.book.pictures import with_speed
 from smooth_topk.study.measure import find_contenders, peak_bytes
 from smooth_topk.study.measure.speed import both_call
 from smooth_topk.study.tables.speed_in_short import ratio_table, speed_in_short
@@ -17,20 +16,6 @@ RESULTS = ROOT / "book" / "results"
 
 def recorded(section):
     return pd.read_csv(RESULTS / f"speed_{section}.csv")
-
-
-def test_the_readme_shows_the_recorded_benchmark():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert with_speed(text, RESULTS) == text, "Write it again: python scripts/book_pictures.py"
-
-
-def test_only_what_is_between_the_marks_changes():
-    text = "before <!-- speed_in_short -->\nstale words<!-- /speed_in_short --> after"
-    written = with_speed(text, RESULTS)
-    assert written.startswith("before <!-- speed_in_short -->\n\n| batch")
-    assert written.endswith("\n<!-- /speed_in_short --> after")
-    assert "stale words" not in written
-    assert with_speed(written, RESULTS) == written
 
 
 def test_a_benchmark_that_was_not_run_is_said_to_be_missing(tmp_path):
