@@ -124,7 +124,8 @@ def speed() -> str:
 
 def hours() -> str:
     """What the paper's own settings would cost."""
-    return f"The paper's own settings were not run: an estimated {paper_hours():,.0f} hours on one GPU of the paper's kind."
+    cost = f"{paper_hours():,.0f} hours on one GPU of the paper's kind"
+    return f"The paper's own settings were not run: an estimated {cost}."
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
