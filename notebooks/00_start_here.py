@@ -52,8 +52,9 @@ for name, score in zip(names, seven.tolist(), strict=True):
     print(f"{name:8}{score:6.3f}{'  the label' if name == names[web] else ''}")
 
 # %% [markdown]
-# These seven names are the example of chapters 0 to 6. If the network may give $k = 5$ of them, it has 21 possible
-# answers: the 21 sets of five names. An answer is right if *web* is in it.
+# These seven names are the example of chapters 0 to 6 (*gold* is short for *black and gold garden spider*, *widow* for
+# *black widow*). If the network may give $k = 5$ of them, it has 21 possible answers: the 21 sets of five names. An
+# answer is right if *web* is in it.
 #
 # Every answer gets a weight. An answer with high scores weighs more: its weight is $\exp(m/\tau)$, where $m$ is the mean
 # of its five scores. You choose the *temperature* $\tau > 0$. The smaller $\tau$ is, the more of the weight goes to the
@@ -85,6 +86,7 @@ def draw_answers(ax, tau, margin):
     blue = 100 * share[right].sum()
     ax.set_title(f"right answers: {blue:.0f} % of the weight, loss {loss:.2f}")
     ax.set_yticks([*rows, 0, 0.5, 1], [*names, "0", "½", "1"])
+    ax.get_yticklabels()[web].set_weight("bold")
     ax.set(ylim=(-0.9, 1.02), xticks=[], xlabel="answers, the best on the left")
     ax.grid(False)
 

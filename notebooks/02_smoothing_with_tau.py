@@ -159,7 +159,7 @@ for value in (1.0, 0.5):
 # ## What τ does to the gradient
 #
 # The gradient says which classes learn from a sample. Only the true class is pulled up. Every other class is pushed
-# down, and the pushes add up to the pull. Move $\tau$ from 3 down to 0.03. Where does the push gather?
+# down, and the pushes add up to the pull. Move $\tau$ from 10 down to 0.01. Where does the push gather?
 #
 # **Figure.** The derivatives of the hard and the smooth loss of the photograph, times $k$; *web* is hatched.
 
@@ -264,13 +264,14 @@ controls.explore(draw_band, size=(6.4, 3.6), tau=low_tau, k=five)
 # The two edges of the band give three propositions of the paper.
 #
 # **Proposition 2: a small τ gives the hard loss.** $L_{k,\tau} \to l_k$ as $\tau \to 0$. The paper assumes that certain
-# scores do not tie, which is [not needed](../book/errata.md#conditions-that-are-not-needed). The lower edge of the band
-# is at least $h - \tau \log k$, and the loss is positive. On the upper edge
-# $1 + (n-k)\,e^{h/\tau} \le (n-k+1)\,e^{l_k/\tau}$. So for all scores
+# scores do not tie, which is [not needed](../book/errata.md#conditions-that-are-not-needed). On the lower edge, softplus
+# is at least its argument, so the loss is at least $h - \tau \log k$; it is also positive, and together this gives
+# $L_{k,\tau} \ge l_k - \tau \log k$. On the upper edge the loss is $\tau \log(1 + (n-k)\,e^{h/\tau})$. Neither 1 nor
+# $e^{h/\tau}$ exceeds $e^{l_k/\tau}$, so $L_{k,\tau} \le \tau \log((n-k+1)\,e^{l_k/\tau})$. For all scores
 #
 # $$-\tau \log k \;\le\; L_{k,\tau} - l_k \;\le\; \tau \log(n - k + 1).$$
 #
-# Ties change nothing: in the last column all scores are equal.
+# Ties change nothing: the last column has the loss of seven equal scores.
 
 # %%
 tied = torch.zeros_like(spider_scores)

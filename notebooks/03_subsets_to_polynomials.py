@@ -232,7 +232,7 @@ assert divide_and_conquer([0, 2, 3], 2) == summation([0, 2, 3], 2) == [1, 5, 6]
 
 # %% [markdown]
 # The paper updates the number of polynomials by $p \leftarrow (p-1)//2$ (integer division), which would drop factors:
-# of our six leaves, only two products would remain, and the last two names would be lost ([erratum
+# of our six leaves, only two products would remain, and two names would be lost ([erratum
 # 4](../book/errata.md#4-indices-of-the-three-algorithms)).
 #
 # ## The cost, counted
@@ -272,13 +272,10 @@ counts = {
     }
     for algorithm in algorithms
 }
-for name, found in counts.items():
-    shown = ", ".join(f"{found[n]:,}" for n in counted_sizes[:3])
-    print(f"{name.replace('_', ' '):19} with 8, 16, 32 elements: {shown}")
 
 # %% [markdown]
-# **Figure.** Multiplications against the number of elements $n$, for $k = 3$. Enumeration was counted up to 32
-# elements only.
+# **Figure.** Multiplications of the three algorithms against the number of elements $n$, for $k = 3$. Enumeration was
+# counted up to 32 elements only.
 
 # %% tags=["hide-input"]
 controls.predict(
