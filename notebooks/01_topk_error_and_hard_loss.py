@@ -159,8 +159,9 @@ assert [topk_error(scores, y, size).item() for size in range(1, 7)] == [1] * 4 +
 #
 # $$l_k(\mathbf{s}, y) = \max\{h, 0\}, \qquad h = \alpha + \frac{s_{[k]} - s_y}{k} .$$
 #
-# We call $h$ the **shortfall**: what the true class lacks for a loss of zero. For the spider and $k = 5$ the fifth of
-# the other scores belongs to *ant*, and $h = 1 + (4.166 - 5.800)/5$.
+# We call $h$ the **shortfall**. If it is positive, it is the loss. If it is zero or negative, the true class is far
+# enough ahead. For the spider and $k = 5$ the fifth of the other scores belongs to *ant*, and
+# $h = 1 + (4.166 - 5.800)/5$.
 
 # %%
 others = torch.cat([scores[:web], scores[web + 1 :]])
