@@ -323,7 +323,7 @@ const TAUS = [0.01, 0.03, 0.1, 0.3, 1, 3, 10];
 const SLICE = 12; // milliseconds of a frame for trying weight decays
 const overSteps = { ticks: [1, 10, 100, STEPS].map((step) => [step, String(step)]), place: (step) => Math.log(step) / Math.log(STEPS), label: "steps" };
 const spot = stops(DECAYS).toPosition;
-const overDecays = { ticks: DECAYS.map((decay, i) => [decay, i % 3 && i < DECAYS.length - 1 ? "" : show(decay)]), place: (decay) => spot(decay) / (DECAYS.length - 1), label: "weight decay" };
+const overDecays = { ticks: DECAYS.map((decay, i) => [decay, i === 0 || (i > 2 && i % 2) ? show(decay) : ""]), place: (decay) => spot(decay) / (DECAYS.length - 1), label: "weight decay" };
 
 function render({ model, el }) {
   const view = { playing: false, stale: true, cross: [0.35, 0.65], ghost: [], ends: new Map(), trials: [] };
