@@ -204,7 +204,8 @@ def draw(axes, step, tau):
 
 
 step_slider = widgets.IntSlider(description="step", value=1, min=0, max=k)
-controls.explore(draw, panels=(2, 1), size=(4.4, 6.2), step=step_slider, tau=tau)
+tau_slider = controls.tau_slider(tau, minimum=1e-4)
+controls.explore(draw, panels=(2, 1), size=(4.4, 6.2), step=step_slider, tau=tau_slider)
 
 # %% [markdown]
 # ## The hard loss inside the smooth loss
@@ -271,8 +272,8 @@ for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
 #
 # With $n$ classes the correction $c = \log(S_k/S_{k-1})$ lies between $-\log k$ and $\log(n-k)$ at every temperature. The
 # [proof](../book/proofs.md#the-correction-is-bounded) takes a set of $k-1$ other classes and adds a class of the head
-# for the first bound, and takes a class out of a set of $k$ for the second. It contains a short proof of Lemma 3 of the
-# paper. As $\tau \to 0$, $\tau$ times a bounded number vanishes, and only the hard loss is left. This is Proposition 2,
+# for the first bound, and takes a class out of a set of $k$ for the second. The first bound is also a short proof of
+# Lemma 3 of the paper. As $\tau \to 0$, $\tau$ times a bounded number vanishes, and only the hard loss is left. This is Proposition 2,
 # with a rate and without conditions on ties.
 #
 # **Figure.** The correction of the spider against $\tau$, and its two bounds, which can be approached arbitrarily
