@@ -33,7 +33,7 @@ def load_data(config: RunConfig, data_folder: str | Path | None = None, workers:
     Args:
         config: decides everything but where the files are.
         data_folder: see `data_folder_or_default`; synthetic and constructed data and the features need none.
-        workers: processes that decode JPEG files; by default one per processor, at most 16. Other data needs none.
+        workers: processes that decode JPEG files; by default the cores of this run, at most 16. Other data needs none.
 
     Raises:
         FileNotFoundError, ValueError: with the file concerned and the command to run.

@@ -21,6 +21,8 @@ from torch.utils.data import DataLoader, Dataset
 from smooth_topk.study.data.augmentation import normalise, scaled
 from smooth_topk.study.data.sources import Request
 from smooth_topk.study.records.files import write_whole
+from smooth_topk.study.records.machine import available_cores
+from smooth_topk.study.records.paths import workers_setting
 
 FOLDERS = {"train": "train", "test": "val"}  # the official validation set is the test set, section 5.2
 EXTENSIONS = (".jpeg", ".jpg", ".png")
@@ -121,7 +123,9 @@ def load(folder: Path, workers: int | None = None, ten_crop: bool = False) -> Fo
         differing = sorted(set(indexes["train"].classes) ^ set(indexes["test"].classes))
         raise ValueError(f"{folder}/train and {folder}/val differ in the class folders {', '.join(differing[:5])}.")
     if workers is None:
-        workers = min(os.cpu_count() or 1, 16)
+        workers = max(
+            1, min(available_cores() // (workers_setting() or 1), 16)
+        )  # shared by the runs
     return FolderSource(folder, indexes, workers, ten_crop)
 
 

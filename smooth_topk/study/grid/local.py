@@ -78,8 +78,11 @@ class LocalPool:
     def _start(self, job: _Job) -> None:
         job.slot, job.message = self.free.pop(), ""
         job.events, events = context.Pipe(duplex=False)
+        settings = {"SMOOTH_TOPK_WORKERS": str(len(self.free) + len(self.running) + 1)}  # which share the cores
+        if gpu := gpu_of(job.slot):
+            settings["CUDA_VISIBLE_DEVICES"] = gpu
         options = {**self.options, "wait": job.wait}
-        job.process = start(_train, job.config.to_dict(), options, gpu_of(job.slot), events, log=self._log(job))
+        job.process = start(_train, job.config.to_dict(), options, settings, events, log=self._log(job))
         events.close()
         self.running.append(job)
 
@@ -130,11 +133,10 @@ def gpu_of(slot: int) -> str | None:
     return devices[slot % len(devices)] if torch.cuda.is_available() else None
 
 
-def _train(values: dict, options: dict, gpu: str | None, events: connection.Connection) -> None:
+def _train(values: dict, options: dict, settings: dict[str, str], events: connection.Connection) -> None:
     """Trains one run in a process of its own."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    if gpu is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # before CUDA starts
+    os.environ.update(settings)  # before CUDA starts
     torch.set_num_threads(1)
 
     def send(event: int | str) -> None:

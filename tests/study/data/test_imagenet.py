@@ -66,6 +66,13 @@ def test_fifty_images_of_each_class_are_held_out(tree):
     assert load(tree, train_size=0.5).train.labels.bincount().tolist() == [2, 2, 2]
 
 
+@pytest.mark.parametrize(("runs", "decoders"), [("", 16), ("1", 16), ("8", 8), ("100", 1)])
+def test_the_runs_of_a_machine_share_its_cores_for_decoding(tree, monkeypatch, runs, decoders):
+    monkeypatch.setattr(imagenet, "available_cores", lambda: 64)
+    monkeypatch.setenv("SMOOTH_TOPK_WORKERS", runs)
+    assert imagenet.load(tree / "imagenet").workers == decoders
+
+
 def test_a_training_image_is_a_crop_of_its_own_resized_file(tree):
     data = load(tree)
     images, labels = next(data.train_batches(0))
