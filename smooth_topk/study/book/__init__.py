@@ -1,6 +1,6 @@
 """The command lines: `scripts/NAME.py` call the `main` of a module of this room.
 
-`run_study` plans the chapters of a profile and executes them, each in its own process. `build` makes the static book of
-the executed chapters, with the pages that are written from recorded numbers. `benchmark` measures and records,
-`pairing` writes the notebooks from their sources.
+`run_study` trains the missing runs of the chapters and executes them, `plan` reads their parameters, and `cost` says
+what the runs cost. `build` makes the static book of the executed chapters. `benchmark` measures and records, `pairing`
+writes the notebooks from their sources.
 """

@@ -1,17 +1,14 @@
 """Where things lie, and how settings travel between the processes of a study.
 
-`run_study.py` starts one process per chapter, which starts a Jupyter kernel, which starts training workers or Ray
-tasks. Only environment variables reach all of them, so these five carry the settings, and nothing else does:
+Environment variables reach the command, the chapters' Jupyter kernels and whoever calls the package alike:
 
     SMOOTH_TOPK_ROOT        the project's folder; by default the one that holds the package
-    SMOOTH_TOPK_RUNS        the folder of executed chapters, logs and checkpoints; by default runs/ in the project
+    SMOOTH_TOPK_RUNS        the folder of records, checkpoints, executed chapters, logs; by default runs/ in the project
     SMOOTH_TOPK_DATA        the folder of the data sets; by default data/ in the project
     SMOOTH_TOPK_EXECUTOR    where training runs go: local, ray or ray:ADDRESS; by default local
-    SMOOTH_TOPK_WORKERS     training processes at a time on this machine; by default one per GPU or core
+    SMOOTH_TOPK_WORKERS     runs at a time on this machine; by default one per GPU or core
 
-`run_study.py` sets the first two, the fourth to the cluster that all chapters share, and the fifth where chapters share
-the cores, and it makes the third absolute. What a single run needs travels beside them: its RunConfig and the arguments
-of `fit` as JSON, one line per run on the standard input of a local worker, or as the arguments of a Ray task.
+The options of `run_study.py` set them for the chapters.
 """
 
 import argparse
