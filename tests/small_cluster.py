@@ -27,7 +27,7 @@ ENVIRONMENT = {
     "RAY_worker_register_timeout_seconds": str(WAIT_SECONDS),
     "RAY_agent_register_timeout_ms": str(1000 * WAIT_SECONDS),
 }
-AGENT_PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port")
+AGENT_PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
 
 

@@ -281,7 +281,8 @@ def test_a_study_that_is_stopped_while_it_trains_continues_from_its_checkpoints(
         (project / "book" / "results" / file.name).symlink_to(file)
     folder = project / "runs" / "quick"
     study = start_study(project, "--trainings", "table_8_margin_top5", "--workers", "1")
-    wait_until(lambda: list(folder.glob("checkpoints/*/checkpoint-*.pt")), study)
+    log = folder / "checkpoints" / "worker-0.log"
+    wait_until(lambda: log.exists() and "epoch 1/" in log.read_text(), study)
     errors = stop(study, number)
     assert study.returncode == code
     assert "Traceback" not in errors
