@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .settings import Settings
+from .targets import Settings
 
 
 def is_distributed(tensor: object) -> bool:

@@ -1,20 +1,33 @@
 """The smooth and the hard top-k loss: scores (N, C) and labels (N,) in, a loss out, as F.cross_entropy (section 3)."""
 
+import warnings
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from .arguments import widened
 from .distributed import is_distributed, loss_on_mesh
 from .pivot import pivot_loss
 from .pivot.every_label import losses_of_every_label
 from .polynomials import log_symmetric_polynomials, without_label
-from .reduction import mixed, reduced, without_ignored
-from .rows import Rows, as_rows, counted_labels, mixture_of_labels
-from .settings import Settings, checked_settings
+from .targets import (
+    Algorithm,
+    Backend,
+    Reduction,
+    Rows,
+    Settings,
+    as_rows,
+    checked_settings,
+    counted_labels,
+    mixed,
+    mixture_of_labels,
+    reduced,
+    widened,
+    without_ignored,
+)
 
 
 def smooth_topk_loss(
@@ -26,10 +39,11 @@ def smooth_topk_loss(
     margin: float = 1.0,
     weight: Tensor | None = None,
     ignore_index: int = -100,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
     label_smoothing: float = 0.0,
-    algorithm: str = "auto",
+    algorithm: Algorithm = "pivot",
     series_order: int | None = None,
+    backend: Backend = "auto",
 ) -> Tensor:
     """The smooth top-k loss L_{k,τ}, eq. (9), a drop-in for `torch.nn.functional.cross_entropy`.
 
@@ -57,11 +71,12 @@ def smooth_topk_loss(
         reduction: "none", "mean" or "sum".
         label_smoothing: share of the label's probability that is spread over all classes, as in cross-entropy. Label
             smoothing and class probabilities need the loss of every class, O(C k log k) in float64, which is slower.
-        algorithm: "auto" and "pivot" are the pivot algorithm, accurate to rounding; "auto" takes the kernels of Numba
-            or Triton where they are installed, "pivot" takes plain torch. "enumeration", "summation",
-            "divide_and_conquer" and "divide_and_conquer_autograd" are the paper's algorithms, for study.
+        algorithm: "pivot" is accurate to rounding. "enumeration", "summation", "divide_and_conquer" and
+            "divide_and_conquer_autograd" are the paper's algorithms, for study.
         series_order: p of the paper's approximate backward pass ("divide_and_conquer" only); by default
             max(1, round(k/5)).
+        backend: where the pivot algorithm runs: "torch", "numba" (CPU), "triton" (GPU), or "auto", the fastest one
+            that is installed and works for these scores.
 
     Returns:
         The loss: a scalar, or the shape of integer labels with reduction "none".
@@ -73,8 +88,10 @@ def smooth_topk_loss(
 
     Explained in notebooks/02_smoothing_with_tau.
     """
+    if algorithm in ("auto", "numba", "triton"):
+        algorithm, backend = _deprecated(algorithm, backend)
     settings = checked_settings(
-        k, tau, margin, ignore_index, reduction, label_smoothing, algorithm, series_order
+        k, tau, margin, ignore_index, reduction, label_smoothing, algorithm, series_order, backend
     )  # fmt: skip
     return _loss(_smooth_loss, scores, labels, weight, settings)
 
@@ -87,7 +104,7 @@ def hard_topk_loss(
     margin: float = 1.0,
     weight: Tensor | None = None,
     ignore_index: int = -100,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
     """The top-k hinge loss l_k, eq. (8): max(α + (s_[k] - s_y) / k, 0), where s_[k] is taken over the other classes.
@@ -108,7 +125,13 @@ def hard_topk_loss(
 class SmoothTopKLoss(nn.Module):
     """`smooth_topk_loss` as a module. It holds hyper-parameters and, if given, a class weight.
 
-    With `tau=nn.Parameter(torch.tensor(1.0))` the temperature is learned.
+    A temperature that is a tensor moves with the module. To learn one, learn its logarithm, which keeps it positive,
+
+        log_tau = nn.Parameter(torch.zeros(()))
+        loss = smooth_topk_loss(scores, labels, tau=log_tau.exp()) + penalty(log_tau)
+
+    and add a penalty: the loss usually grows with τ, so that a temperature that follows its gradient alone falls to
+    zero. Learning it takes the differentiable composition, which is many times slower.
     """
 
     weight: Tensor | None
@@ -121,16 +144,21 @@ class SmoothTopKLoss(nn.Module):
         *,
         weight: Tensor | None = None,
         ignore_index: int = -100,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
         label_smoothing: float = 0.0,
-        algorithm: str = "auto",
+        algorithm: Algorithm = "pivot",
         series_order: int | None = None,
+        backend: Backend = "auto",
     ):
         super().__init__()
-        self.k, self.tau, self.margin = k, tau, margin
+        self.k, self.margin = k, margin
+        if isinstance(tau, Tensor) and not isinstance(tau, nn.Parameter):
+            self.register_buffer("tau", tau, persistent=False)
+        else:
+            self.tau = tau
         self.register_buffer("weight", weight)
         self.ignore_index, self.reduction, self.label_smoothing = ignore_index, reduction, label_smoothing
-        self.algorithm, self.series_order = algorithm, series_order
+        self.algorithm, self.series_order, self.backend = algorithm, series_order, backend
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
         return smooth_topk_loss(
@@ -145,6 +173,7 @@ class SmoothTopKLoss(nn.Module):
             label_smoothing=self.label_smoothing,
             algorithm=self.algorithm,
             series_order=self.series_order,
+            backend=self.backend,
         )
 
     def extra_repr(self) -> str:
@@ -163,7 +192,7 @@ class HardTopKLoss(nn.Module):
         *,
         weight: Tensor | None = None,
         ignore_index: int = -100,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
         label_smoothing: float = 0.0,
     ):
         super().__init__()
@@ -207,22 +236,32 @@ def _loss(
 
 
 def _smooth_loss(rows: Rows, weight: Tensor | None, settings: Settings) -> Tensor:
-    """L_{k,τ}, reduced; the first of these ways that can go on."""
-    k, tau, margin, ignore_index, reduction, smoothing, algorithm, series_order = settings
-    ours = algorithm in ("auto", "pivot")
+    """L_{k,τ}, reduced: dispatch to soft labels, the pivot algorithm, or the paper's algorithms."""
+    k, tau, margin, ignore_index, reduction, smoothing, algorithm, series_order, _ = settings
     if rows.soft or smoothing:
-        if not ours:
-            raise ValueError(f"Soft labels need algorithm 'auto' or 'pivot', got {algorithm!r}.")
+        if algorithm != "pivot":
+            raise ValueError(f"Soft labels need algorithm 'pivot', got {algorithm!r}.")
         mixture, row_weights = mixture_of_labels(rows, weight, ignore_index, smoothing)
         spoilt = ~(rows.scores.detach().amax(1) < torch.inf)  # a row that counts nothing may hold anything
         scores = rows.scores.masked_fill(((mixture == 0).all(1) & spoilt)[:, None], 0.0)
         return mixed(losses_of_every_label(scores, k, tau, margin), mixture, row_weights, reduction)
-    if ours:
-        return pivot_loss(widened(rows.scores), rows.labels.long(), weight, settings)
+    if algorithm == "pivot":
+        return pivot_loss(widened(rows.scores), rows.labels, weight, settings)
     labels, row_weights, _ = counted_labels(rows, weight, ignore_index)
     scores = without_ignored(rows.scores, row_weights)
     losses = _losses_by_the_paper(scores, labels, k, tau, margin, algorithm, series_order)
     return reduced(losses, row_weights, reduction)
+
+
+def _deprecated(algorithm: str, backend: str) -> tuple[Algorithm, Backend]:
+    """What algorithm "auto", "numba" or "triton" means now: the pivot algorithm, and a backend."""
+    name = backend if algorithm == "auto" else algorithm
+    warnings.warn(
+        f"algorithm={algorithm!r} is deprecated: use algorithm='pivot' with backend={name!r}.",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    return "pivot", cast(Backend, name)
 
 
 def _hard_loss(rows: Rows, weight: Tensor | None, settings: Settings) -> Tensor:
@@ -257,9 +296,12 @@ def _hard_losses_of_every_label(scores: Tensor, k: int, margin: float) -> Tensor
     """max(α + (s_[k] - s_y) / k, 0) (M, C), where s_[k] is the k-th largest score of the classes other than y."""
     *_, kth, next_one = scores.topk(k + 1).values.split(1, 1)
     kth_of_others = torch.where(scores >= kth, next_one, kth)
-    losses = torch.relu(margin + (kth_of_others - scores) / k)
+    half = kth_of_others / 2 - scores / 2  # the difference itself may be too large for its dtype
+    losses = torch.relu(margin + half / (k / 2))
     losses = torch.where(kth_of_others == -torch.inf, 0.0, losses)  # fewer than k other classes exist
-    return losses.masked_fill(scores.isnan().any(1, keepdim=True), torch.nan)
+    finite = scores.detach().amax(1, keepdim=True) < torch.inf  # false for NaN: loss and derivatives of the row are NaN
+    spoilt = torch.where(finite, 0.0, torch.nan) * scores.nan_to_num(0.0, 0.0, 0.0)
+    return losses + spoilt.sum(1, keepdim=True)
 
 
 def _autocasts(scores: Tensor) -> bool:

@@ -9,7 +9,7 @@ import operator
 import torch
 from torch import Tensor
 
-from .arguments import real_number, whole_number
+from .targets import real_number, whole_number
 
 # Superclass of each of the 100 fine labels of CIFAR-100, in the data set's own order of both.
 CIFAR100_SUPERCLASSES = (

@@ -8,7 +8,9 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from .arguments import (
+from .pivot.margins import exponent_scale
+from .polynomials.pivot import marginals
+from .targets import (
     check_choice,
     check_floating_point,
     check_integers,
@@ -18,8 +20,6 @@ from .arguments import (
     whole_number,
     widened,
 )
-from .pivot.margins import exponent_scale
-from .polynomials.pivot import marginals
 
 Average = Literal["micro", "macro"]
 

@@ -3,7 +3,7 @@
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from smooth_topk.arguments import check_label_range
+from smooth_topk.targets import check_label_range
 
 
 def test_labels_are_known_to_count_where_all_are_seen_in_range_and_none_is_ignored(monkeypatch):

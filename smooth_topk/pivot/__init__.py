@@ -14,12 +14,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ..arguments import holds_numbers
-from ..reduction import reduced, without_ignored
-from ..rows import Rows, counted_labels
-from ..settings import Settings
+from ..targets import Rows, Settings, counted_labels, reduced, without_ignored
+from ..torch_internals import backward_is_plain, holds_numbers, is_transformed
 from . import numba_backend, torch_backend, triton_backend
-from .composition import composed_losses, differentiable_gradient, is_transformed
+from .composition import composed_losses, differentiable_gradient
 
 
 class Backend(Protocol):
@@ -40,12 +38,16 @@ class Backend(Protocol):
         """See the function `loss_and_gradient` of this module."""
 
 
-FUSED: tuple[Backend, ...] = (triton_backend, numba_backend)
+BACKENDS: dict[str, Backend] = {"triton": triton_backend, "numba": numba_backend, "torch": torch_backend}
+PLACES = {"triton": "a GPU with Triton installed", "numba": "a CPU with Numba installed"}
 
 
-def backend_for(scores: Tensor, k: int, fused: bool = True) -> Backend:
-    """The first backend that supports these scores and this k; without `fused`, plain torch, which takes any."""
-    return next((backend for backend in FUSED if fused and backend.supports(scores, k)), torch_backend)
+def backend_for(scores: Tensor, k: int, name: str = "auto") -> Backend:
+    """The backend of this name, or the first that supports these scores and this k; plain torch takes any."""
+    if name in PLACES and holds_numbers(scores) and not BACKENDS[name].supports(scores, k):
+        raise RuntimeError(f"backend {name!r} needs {PLACES[name]}, got {scores.dtype} on {scores.device} with k={k}.")
+    names = BACKENDS if name == "auto" else (name, "torch")
+    return next(BACKENDS[each] for each in names if BACKENDS[each].supports(scores, k))
 
 
 def loss_and_gradient(
@@ -67,7 +69,7 @@ def loss_and_gradient(
         labels: (N,) int64, in [0, C) or `settings.ignore_index`. Another label raises IndexError on a CPU; on a GPU,
             loss and gradient are NaN.
         weight: (C,) weight of each class, or None.
-        settings: of `checked_settings`; tau is a number, and algorithm "auto" allows the kernels of Numba and Triton.
+        settings: of `checked_settings`; tau is a number.
         normaliser: a tensor of one number that "mean" divides by; by default the sum of the weights of these rows.
         needs_gradient: without it, only the loss is computed.
 
@@ -75,8 +77,8 @@ def loss_and_gradient(
         The loss, a scalar or (N,) with reduction "none", and the derivatives (N, C) by the scores, in their dtype. With
         reduction "none" each row has the derivatives of its own (weighted) loss. None without `needs_gradient`.
     """
-    fused = settings.algorithm == "auto" and (labels.device.type != "cpu" or holds_numbers(labels))
-    backend = backend_for(scores, settings.k, fused)
+    seen = labels.device.type != "cpu" or holds_numbers(labels)
+    backend = backend_for(scores, settings.k, settings.backend if seen else "torch")
     return backend.loss_and_gradient(scores, labels, weight, settings, normaliser, needs_gradient)
 
 
@@ -116,15 +118,6 @@ class PivotLoss(torch.autograd.Function):
 
 def times(gradient: Tensor, grad: Tensor) -> Tensor:
     """The saved gradient (N, C) times the incoming derivative, one number or (N,); itself where that is one."""
-    if _is_one(grad):
+    if grad.dim() == 0 and grad.device.type == "cpu" and backward_is_plain(grad) and grad.item() == 1:
         return gradient
     return gradient * (grad if grad.dim() == 0 else grad.unsqueeze(-1)).to(gradient.dtype)
-
-
-def _is_one(grad: Tensor) -> bool:
-    """Whether this is the number one, and the saved gradient may be given away: nobody will ask for it again."""
-    if grad.dim() or grad.device.type != "cpu" or not holds_numbers(grad):
-        return False
-    if torch._C._functorch.is_legacy_batchedtensor(grad) or torch._C._autograd._get_current_graph_task_keep_graph():
-        return False
-    return grad.item() == 1

@@ -7,20 +7,10 @@ polynomials/pivot.py, in float64, because a derivative of a polynomial as large 
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from ..polynomials.pivot import blocks, log_scaled_sigmas, smallest_finite
-from ..reduction import row_factors, without_ignored
-from ..rows import Rows, counted_labels
-from ..settings import Settings
+from ..targets import Rows, Settings, counted_labels, row_factors, without_ignored
 from .margins import exponent_scale, loss_of_margin
-
-
-def is_transformed() -> bool:
-    """Whether torch.func, forward mode or torch.jit.trace is at work, and needs functions of torch alone."""
-    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
-        return True
-    return torch.jit.is_tracing()
 
 
 def composed_losses(scores: Tensor, labels: Tensor, k: int, tau: float | Tensor, margin: float) -> Tensor:

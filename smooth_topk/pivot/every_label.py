@@ -29,7 +29,7 @@ from ..polynomials.pivot import (
     scaled,
     smallest_finite,
 )
-from .composition import is_transformed
+from ..torch_internals import is_transformed
 from .margins import exponent_scale, loss_of_margin
 
 

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import holds_numbers
-from ..settings import Settings
+from ..targets import Settings
+from ..torch_internals import holds_numbers
 from .margins import binary_scale
 from .torch_backend import working_dtype
 
@@ -37,7 +37,7 @@ os.register_at_fork(after_in_child=lambda: _team.acquire(blocking=False))
 
 def supports(scores: Tensor, k: int) -> bool:
     """Whether the kernels take these scores: numbers in the CPU's memory, and Numba works."""
-    if not NUMBA_INSTALLED or scores.device.type != "cpu" or not holds_numbers(scores) or scores._is_zerotensor():
+    if not NUMBA_INSTALLED or scores.device.type != "cpu" or not holds_numbers(scores):
         return False
     return _kernel(torch.promote_types(scores.dtype, torch.float32), k) is not None
 
@@ -57,7 +57,7 @@ def loss_and_gradient(
 
     k, tau, margin, ignore_index, reduction, *_ = settings
     assert not isinstance(tau, Tensor)
-    scores = scores.detach().resolve_neg().contiguous()
+    scores = scores.detach().contiguous()
     values, targets = _array("scores", scores), _array("labels", labels)
     weights = np.empty(0, values.dtype) if weight is None else _array("weight", weight.detach().to(scores.dtype))
     rows, classes = values.shape
@@ -80,14 +80,14 @@ def loss_and_gradient(
 
 def _array(name: str, tensor: Tensor) -> Any:
     """The numbers of a CPU tensor; its storage may have been taken away, as FSDP does between passes."""
-    tensor = tensor.resolve_neg().contiguous()
+    tensor = tensor.contiguous()
     found, needed = (
         tensor.untyped_storage().nbytes(),
         (tensor.storage_offset() + tensor.numel()) * tensor.element_size(),
     )
     if found < needed:
         raise RuntimeError(f"{name} of shape {tuple(tensor.shape)} must have {needed} bytes of storage, got {found}.")
-    return tensor.numpy()
+    return tensor.numpy(force=True)  # also where torch keeps a sign apart, or zeros without memory
 
 
 def _run(dtype: torch.dtype, scores: Any, *arguments: Any) -> None:

@@ -15,9 +15,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..reduction import reduced, row_factors
-from ..rows import Rows, counted_labels
-from ..settings import Settings
+from ..targets import Rows, Settings, counted_labels, reduced, row_factors
 from . import torch_large_k
 from .margins import exponent_scale, loss_of_margin, share_of_margin
 from .torch_large_k import largest_others, multiply, newton, polynomial, power_sums, tail_coefficients

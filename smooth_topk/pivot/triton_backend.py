@@ -15,9 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..reduction import reduced, row_factors, without_ignored
-from ..rows import Rows, counted_labels
-from ..settings import Settings
+from ..targets import Rows, Settings, counted_labels, reduced, row_factors, without_ignored
 from .margins import binary_scale
 from .torch_backend import working_dtype
 

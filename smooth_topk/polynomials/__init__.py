@@ -7,7 +7,7 @@ largest degree, and log σ_j is -inf where no subset of that size exists.
 import torch
 from torch import Tensor
 
-from ..arguments import check_choice, check_floating_point, size_of_prediction, whole_number, widened
+from ..targets import check_choice, check_floating_point, check_series_order, size_of_prediction, widened
 from . import backward, divide_and_conquer, enumeration, pivot, summation
 
 ALGORITHMS = {
@@ -61,13 +61,3 @@ def without_label(x: Tensor, labels: Tensor) -> Tensor:
     """
     places = torch.arange(x.shape[1] - 1, device=x.device)
     return x.gather(1, places + (places >= labels[:, None]))
-
-
-def check_series_order(series_order: int | None, algorithm: str) -> None:
-    """Refuses an order that is no whole number, and one that the algorithm has no use for."""
-    if series_order is None:
-        return
-    if algorithm != "divide_and_conquer":
-        raise ValueError(f"series_order belongs to algorithm 'divide_and_conquer', got algorithm {algorithm!r}.")
-    if whole_number("series_order", series_order) < 0:
-        raise ValueError(f"series_order must be an integer of at least zero, got {series_order!r}.")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from smooth_topk.pivot import numba_backend, torch_backend, triton_backend
-from smooth_topk.settings import checked_settings
+from smooth_topk.targets import checked_settings
 
 BACKENDS = {
     "torch": (torch_backend, "cpu"),

@@ -15,7 +15,7 @@ from accuracy import random_scores
 import smooth_topk
 from smooth_topk import smooth_topk_loss
 from smooth_topk.pivot import numba_backend
-from smooth_topk.settings import checked_settings
+from smooth_topk.targets import checked_settings
 
 pytestmark = pytest.mark.skipif(not numba_backend.NUMBA_INSTALLED, reason="needs Numba: pip install numba")
 SETTINGS = checked_settings(5, 1.0, 1.0, -100, "none", 0.0)
