@@ -508,7 +508,7 @@ worst = lost[lost["arithmetic"] == "float32, n = k + 2"].set_index("k")[
 ]
 assert all(worst[degree] < 1e-6 for degree in newton_degrees if degree <= 5)
 assert all(worst[degree] < 2**degree * 2.0**-22 for degree in newton_degrees)
-large = {"package": partial(package, algorithm="pivot")}
+large = {"package": partial(package, backend="torch")}
 large_k = measure.error_table(large, *measure.random_scores(2, 60), k=40, taus=[tau])
 assert large_k["gradient_error"].max() < 1e-6
 

@@ -84,17 +84,23 @@ _remembered = lru_cache(maxsize=256, typed=True)(_checked)
 
 
 def _temperature(tau: Any) -> float | Tensor:
-    """A number; or a tensor without dimensions where a derivative by it may be asked for, or where it is on a GPU.
+    """A number; or, where a derivative by it may be asked for, a tensor without dimensions.
 
-    Reading a number from a GPU would stall it at each call.
+    A number on a GPU is read once, and again after it was changed in place: reading it stalls the device.
     """
     if not isinstance(tau, Tensor) or tau.numel() != 1:
         return positive_number("tau", tau)
-    if tau.device.type == "cpu" and holds_numbers(tau) and not is_wrapped(tau):
+    on_cpu = tau.device.type == "cpu"
+    if tau.device.type == "meta" or not holds_numbers(tau) or is_wrapped(tau) or (tau.requires_grad and not on_cpu):
+        return tau.reshape(())
+    if on_cpu or tau.is_inference():
         number = positive_number("tau", tau.detach())
-        if not tau.requires_grad:
-            return number
-    return tau.reshape(())
+    else:
+        version, number = getattr(tau, "_smooth_topk_number", (-1, 0.0))
+        if version != tau._version:
+            number = positive_number("tau", tau)
+            tau._smooth_topk_number = tau._version, number  # type: ignore[attr-defined]
+    return tau.reshape(()) if tau.requires_grad else number
 
 
 def as_rows(scores: Tensor, labels: Tensor, weight: Tensor | None, k: int) -> Rows:
@@ -333,6 +339,8 @@ def _as_int64(labels: Tensor) -> Tensor:
     if labels.dtype != torch.uint64:
         return labels.long()
     signed = labels.view(torch.int64)
+    if holds_numbers(signed) and signed.device.type == "cpu" and (signed < 0).any():
+        raise IndexError(f"labels must be within the range of int64, got {int(signed[signed < 0][0]) + (1 << 64)}.")
     return torch.where(signed < 0, torch.iinfo(torch.int64).max, signed)
 
 

@@ -107,7 +107,8 @@ def around_pivot(scores: Tensor, k: int, scale: float | Tensor) -> tuple[Tensor,
     deleted = known == -torch.inf
     pivot = smallest_finite(known)  # (N, 1)
     distance = torch.where(deleted, 0.0, known - pivot)  # descending to zero
-    change = torch.where(deleted, -torch.inf, (head_scores - known) * scale)
+    difference = torch.where(deleted, 0.0, head_scores - known)  # of two infinities, it is no number
+    change = torch.where(deleted, -torch.inf, difference * scale)
     known_scale = scale
     if isinstance(scale, Tensor):
         known_scale = scale.detach()

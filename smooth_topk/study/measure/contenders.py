@@ -31,7 +31,8 @@ def find_contenders(device: torch.device | str = "cpu") -> tuple[dict[str, Loss]
     "auto" takes the fused kernels where they exist, so that is how they are timed.
     """
     found: dict[str, Loss] = {"cross_entropy": lambda scores, labels, **_: F.cross_entropy(scores, labels)}
-    found |= {name: partial(smooth_topk_loss, algorithm=name) for name in (*PAPER, "pivot")}
+    found |= {name: partial(smooth_topk_loss, algorithm=name) for name in PAPER}
+    found["pivot"] = partial(smooth_topk_loss, backend="torch")
     missing = {}
     if reason := compiler_missing(device):
         missing["pivot_compiled"] = reason
@@ -48,7 +49,7 @@ def find_contenders(device: torch.device | str = "cpu") -> tuple[dict[str, Loss]
 @functools.cache
 def _compiled_pivot() -> Loss:
     """Made when it is first called: loading the compiler takes seconds."""
-    return torch.compile(partial(smooth_topk_loss, algorithm="pivot"), dynamic=False)
+    return torch.compile(smooth_topk_loss, dynamic=False)
 
 
 def compiler_missing(device: torch.device | str = "cpu") -> str:
@@ -74,7 +75,7 @@ def backend_missing(name: str, device: torch.device | str) -> str:
 
 def is_fused(name: str, device: torch.device | str, k: int = 1) -> bool:
     """Whether `smooth_topk_loss` itself takes these kernels, for float32 scores and this k."""
-    chosen = backend_for(torch.empty(1, k + 2, device=device), k, True)
+    chosen = backend_for(torch.empty(1, k + 2, device=device), k)
     return getattr(chosen, "__name__", "").rpartition(".")[2].startswith(name)  # numba_backend, numba_large_k
 
 

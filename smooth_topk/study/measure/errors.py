@@ -154,7 +154,7 @@ def worst_errors(grid: pd.DataFrame, by: Sequence[str] = ("algorithm", "dtype", 
 def losses_under_test() -> dict[str, Callable[..., Tensor]]:
     """Name -> loss of each sample; the fused path where it can run on this CPU."""
     losses: dict[str, Callable[..., Tensor]] = {
-        name: partial(smooth_topk_loss, algorithm=name, reduction="none") for name in ALGORITHMS
+        name: partial(smooth_topk_loss, algorithm=name, backend="torch", reduction="none") for name in ALGORITHMS
     }
     if not backend_missing("numba", "cpu"):
         losses["fused_numba"] = partial(smooth_topk_loss, reduction="none")

@@ -48,13 +48,13 @@ def random_case(seed: int) -> Case:
     )
 
 
-def public_loss(scores, labels, k, tau, margin, algorithm):
-    return smooth_topk_loss(scores, labels, k=k, tau=tau, margin=margin, algorithm=algorithm)
+def public_loss(scores, labels, k, tau, margin, backend):
+    return smooth_topk_loss(scores, labels, k=k, tau=tau, margin=margin, backend=backend)
 
 
 WAYS = {
-    "auto": partial(public_loss, algorithm="auto"),
-    "pivot": partial(public_loss, algorithm="pivot"),
+    "auto": partial(public_loss, backend="auto"),
+    "torch": partial(public_loss, backend="torch"),
     "composition": lambda *arguments: composed_losses(*arguments).sum(),
 }
 

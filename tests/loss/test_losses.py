@@ -19,7 +19,7 @@ from torch.func import vmap
 
 from smooth_topk import HardTopKLoss, SmoothTopKLoss, hard_topk_loss, losses, smooth_topk_loss
 from smooth_topk.pivot import backend_for, numba_backend, torch_backend
-from smooth_topk.pivot.composition import is_transformed
+from smooth_topk.torch_internals import is_transformed
 
 FLOAT32 = 2e-6  # a few roundings of float32
 FLOAT64 = 1e-12
@@ -98,10 +98,10 @@ def test_a_batch_is_a_loop_over_its_rows_and_need_not_be_contiguous(loss):
         torch.testing.assert_close(one_gradient, derivatives, rtol=FLOAT64, atol=FLOAT64)
 
 
-@pytest.mark.parametrize("algorithm", ["auto", "pivot"])
+@pytest.mark.parametrize("backend", ["auto", "torch"])
 @pytest.mark.parametrize("k", [5, 40])
-def test_an_empty_batch_has_no_losses_and_sums_to_zero(algorithm, k):
-    loss = partial(smooth_topk_loss, k=k, algorithm=algorithm)
+def test_an_empty_batch_has_no_losses_and_sums_to_zero(backend, k):
+    loss = partial(smooth_topk_loss, k=k, backend=backend)
     scores, labels = torch.empty(0, 60, requires_grad=True), torch.empty(0, dtype=torch.int64)
     assert loss(scores, labels, reduction="none").shape == (0,)
     total = loss(scores, labels, reduction="sum")
@@ -191,7 +191,7 @@ def test_weights_ignored_labels_and_reductions_are_those_of_cross_entropy(loss, 
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
-@pytest.mark.parametrize("loss", [smooth_topk_loss, partial(smooth_topk_loss, algorithm="pivot"), hard_topk_loss])
+@pytest.mark.parametrize("loss", [smooth_topk_loss, partial(smooth_topk_loss, backend="torch"), hard_topk_loss])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_labels_may_be_integers_of_any_size(loss, smoothing, dtype):
     scores, labels = torch.randn(4, 12), torch.tensor([0, 11, 7, 3])
@@ -208,12 +208,12 @@ def test_weights_of_half_precision_are_summed_in_float32(smoothing):
     torch.testing.assert_close(value, expected, rtol=FLOAT32, atol=0)
 
 
-@pytest.mark.parametrize("algorithm", ["auto", "pivot"])
+@pytest.mark.parametrize("backend", ["auto", "torch"])
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-def test_weights_that_require_a_gradient_get_one(algorithm, reduction):
+def test_weights_that_require_a_gradient_get_one(backend, reduction):
     scores, labels = torch.randn(4, 6, dtype=torch.float64, requires_grad=True), torch.tensor([0, 5, 0, -100])
     weight = torch.linspace(0.5, 2.0, 6, dtype=torch.float64, requires_grad=True)
-    loss = partial(smooth_topk_loss, k=2, algorithm=algorithm, reduction=reduction)
+    loss = partial(smooth_topk_loss, k=2, backend=backend, reduction=reduction)
     assert torch.autograd.gradcheck(lambda s, w: loss(s, labels, weight=w), (scores, weight))
 
 
@@ -250,18 +250,27 @@ REFUSED = {
     "label_smoothing must be between 0 and 1, got -0.5": (ValueError, {"label_smoothing": -0.5}),
     "label_smoothing must be a number, got '0.1'": (TypeError, {"label_smoothing": "0.1"}),
     "ignore_index must be an integer, got 1.5": (TypeError, {"ignore_index": 1.5}),
-    "series_order belongs to algorithm 'divide_and_conquer', got algorithm 'auto'": (ValueError, {"series_order": 2}),
+    "series_order belongs to algorithm 'divide_and_conquer', got algorithm 'pivot'": (ValueError, {"series_order": 2}),
     "series_order must be an integer of at least zero, got -1": (
         ValueError,
         {"series_order": -1, "algorithm": "divide_and_conquer"},
     ),
-    "Soft labels need algorithm 'auto' or 'pivot', got 'summation'": (
+    "Soft labels need algorithm 'pivot', got 'summation'": (
         ValueError,
         {"label_smoothing": 0.1, "algorithm": "summation"},
     ),
     "reduction must be one of 'none', 'mean', 'sum', got 'median'": (ValueError, {"reduction": "median"}),
-    "algorithm must be one of 'auto', 'pivot', 'enumeration'": (ValueError, {"algorithm": "quantum"}),
-    "'divide_and_conquer_autograd', got ['auto']": (ValueError, {"algorithm": ["auto"]}),
+    "algorithm must be one of 'pivot', 'enumeration'": (ValueError, {"algorithm": "quantum"}),
+    "'divide_and_conquer_autograd', got ['pivot']": (ValueError, {"algorithm": ["pivot"]}),
+    "backend must be one of 'auto', 'torch', 'numba', 'triton', got 'cuda'": (ValueError, {"backend": "cuda"}),
+    "backend 'triton' needs a GPU with Triton installed, got torch.float32 on cpu": (
+        RuntimeError,
+        {"backend": "triton"},
+    ),
+    "backend 'numba' computes algorithm 'pivot' only, got algorithm 'summation'": (
+        ValueError,
+        {"backend": "numba", "algorithm": "summation"},
+    ),
     "weight must have shape (10,), one per class, got (3,)": (ValueError, {"weight": torch.ones(3)}),
     "weight must be a tensor of float16, bfloat16, float32 or float64, got list": (TypeError, {"weight": [1.0] * 10}),
     "got the label 10": (IndexError, {"labels": torch.tensor([0, 1, 2, 10])}),
@@ -299,7 +308,7 @@ def by_composition(scores, labels, **options):
     return vmap(lambda row, label: one(row[None], label[None]))(scores, labels)[:, 0]
 
 
-PATHS = {"auto": smooth_topk_loss, "pivot": partial(smooth_topk_loss, algorithm="pivot"), "composition": by_composition}
+PATHS = {"auto": smooth_topk_loss, "torch": partial(smooth_topk_loss, backend="torch"), "composition": by_composition}
 EVERY_PATH = pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
 
 
@@ -313,7 +322,7 @@ def test_the_paths_are_three_different_ones(k, monkeypatch):
             backend, "loss_and_gradient", lambda *a, b=backend, f=kept, **o: (called.append(b), f(*a, **o))[1]
         )
     smooth_topk_loss(scores, labels, k=k)
-    smooth_topk_loss(scores, labels, k=k, algorithm="pivot")
+    smooth_topk_loss(scores, labels, k=k, backend="torch")
     assert called == [numba_backend if find_spec("numba") else torch_backend, torch_backend]
     by_composition(scores, labels, k=k)
     assert len(called) == 2
@@ -553,7 +562,7 @@ def test_a_learned_temperature_has_a_derivative_where_few_classes_exist_and_wher
     assert not second.isnan().any()
 
 
-@pytest.mark.parametrize("algorithm", ["auto", "pivot", "enumeration", "summation", "divide_and_conquer"])
+@pytest.mark.parametrize("algorithm", ["pivot", "enumeration", "summation", "divide_and_conquer"])
 @pytest.mark.parametrize("k", [1, 3])
 def test_plus_infinity_makes_the_loss_of_its_row_nan_whatever_computes_it(algorithm, k):
     scores = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
@@ -574,8 +583,8 @@ def test_numbers_at_the_ends_of_their_range():
             smooth_topk_loss(scores, labels, **{name: 10**400})
     assert smooth_topk_loss(scores, labels, margin=np.array(1.0)) == smooth_topk_loss(scores, labels)
     scores[0, 30:] = -torch.inf  # deleted also where kτ is beyond the largest number, and 1 / (kτ) is not zero
-    for k, algorithm in itertools.product((5, 20), ("auto", "pivot")):
-        value = smooth_topk_loss(scores, labels, k=k, tau=1e307, algorithm=algorithm)
+    for k, backend in itertools.product((5, 20), ("auto", "torch")):
+        value = smooth_topk_loss(scores, labels, k=k, tau=1e307, backend=backend)
         # All k-sets weigh the same: τ log(1 + (n - k) / k), the margin being nothing beside τ.
         assert value.item() == pytest.approx(1e307 * math.log(30 / k))
 

@@ -59,11 +59,11 @@ def test_a_tie_at_the_pivot_has_second_derivatives():
     assert torch.autograd.gradgradcheck(lambda s: smooth_topk_loss(s, torch.tensor([3]), k=2, tau=0.5), tied)
 
 
-@pytest.mark.parametrize("algorithm", ["auto", "pivot"])
-def test_several_derivatives_at_once(algorithm):
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+def test_several_derivatives_at_once(backend):
     leaf = SCORES.clone().requires_grad_()
     basis = torch.eye(4, dtype=torch.float64)
-    values = smooth_topk_loss(leaf, LABELS, k=3, tau=0.4, reduction="none", algorithm=algorithm)
+    values = smooth_topk_loss(leaf, LABELS, k=3, tau=0.4, reduction="none", backend=backend)
     (jacobian,) = torch.autograd.grad(values, leaf, basis, is_grads_batched=True, retain_graph=True)
     assert_equal(jacobian, JACOBIAN)
     (jacobian,) = torch.autograd.grad(values, leaf, basis, is_grads_batched=True, create_graph=True)
@@ -195,7 +195,7 @@ def test_the_backward_pass_alone_may_be_counted_faked_or_compiled(mode, k):
 @pytest.mark.filterwarnings("ignore")  # of the tracer, which is deprecated and sees Python numbers
 @pytest.mark.parametrize("k", [3, 20])
 @pytest.mark.parametrize(
-    "options", [{}, {"algorithm": "pivot"}, {"algorithm": "summation"}, {"label_smoothing": 0.1}, {"weight": None}]
+    "options", [{}, {"backend": "torch"}, {"algorithm": "summation"}, {"label_smoothing": 0.1}, {"weight": None}]
 )
 def test_a_trace_can_be_saved_and_takes_other_rows_and_other_labels(options, k):
     weight = torch.rand(30) if "weight" in options else None
