@@ -5,20 +5,28 @@ their part to the gradients of the classifier; the backward pass multiplies by t
 "none" every row has an incoming derivative of its own, so the backward pass computes the gradients.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from .arguments import check_floating_point, whole_number, widened
 from .distributed import is_distributed
 from .losses import smooth_topk_loss
 from .pivot import loss_and_gradient, times
-from .pivot.composition import is_transformed
-from .rows import as_rows, counted_labels
-from .settings import Settings, checked_settings
+from .targets import (
+    Reduction,
+    Settings,
+    as_rows,
+    check_floating_point,
+    checked_settings,
+    counted_labels,
+    whole_number,
+    widened,
+)
+from .torch_internals import is_transformed
 
 SHARE_OF_WEIGHT = 4  # the scores of one chunk take this part of the memory of the classifier's weight
 FEWEST_ROWS = 16  # of a chunk, by default: every chunk reads the whole weight
@@ -35,7 +43,7 @@ def linear_smooth_topk_loss(
     margin: float = 1.0,
     weight: Tensor | None = None,
     ignore_index: int = -100,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
     chunk_rows: int | None = None,
 ) -> Tensor:
     """`smooth_topk_loss(F.linear(input, linear_weight, linear_bias), labels, ...)` without its (N, C) scores.
@@ -73,7 +81,7 @@ def linear_smooth_topk_loss(
     rows = as_rows(input.new_empty(1).expand(shape), labels, weight, settings.k)  # no memory: only shapes are checked
     _, row_weights, _ = counted_labels(rows, weight, settings.ignore_index)
     divisor = input.new_tensor(rows.labels.numel(), dtype=torch.float32) if row_weights is None else row_weights.sum()
-    plan = _Plan(rows.labels.long(), weight, settings, divisor, chunk, *_dtypes(input))
+    plan = _Plan(rows.labels, weight, settings, divisor, chunk, *_dtypes(input))
     loss = _chunked(input.reshape(-1, input.shape[-1]), linear_weight, linear_bias, plan)
     return loss.reshape(rows.shape) if reduction == "none" else loss
 
@@ -94,7 +102,7 @@ class LinearSmoothTopKLoss(nn.Module):
         *,
         weight: Tensor | None = None,
         ignore_index: int = -100,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
         chunk_rows: int | None = None,
     ):
         super().__init__()
@@ -135,9 +143,15 @@ class _Plan(NamedTuple):
     loss_dtype: torch.dtype
 
 
-@torch.compiler.disable
-def _chunked(input: Tensor, linear_weight: Tensor, linear_bias: Tensor | None, plan: _Plan) -> Tensor:
-    return _LinearLoss.apply(input, linear_weight, linear_bias, plan)
+def _chunked(*arguments: Any) -> Tensor:
+    """Runs eagerly in a compiled program."""
+    return _eager()(*arguments) if torch.compiler.is_compiling() else _LinearLoss.apply(*arguments)
+
+
+@cache
+def _eager() -> Callable[..., Tensor]:
+    """Made when a compiler asks: to make it loads the compiler, which takes seconds."""
+    return torch.compiler.disable(_LinearLoss.apply)
 
 
 class _LinearLoss(torch.autograd.Function):

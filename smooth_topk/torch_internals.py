@@ -23,6 +23,7 @@ PRIVATE = {
     for name, path in {
         "modes": "_len_torch_dispatch_stack",
         "transforms": "_are_functorch_transforms_active",
+        "is_zero": "TensorBase._is_zerotensor",
         "is_wrapped": "_functorch.is_functorch_wrapped_tensor",
         "unwrap": "_functorch.get_unwrapped",
         "is_batched": "_functorch.is_legacy_batchedtensor",
@@ -38,8 +39,8 @@ def holds_numbers(tensor: Tensor) -> bool:
     """
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or type(tensor) not in (Tensor, torch.nn.Parameter):
         return False
-    modes = PRIVATE["modes"]
-    return modes is not None and modes() == 0
+    modes, is_zero = PRIVATE["modes"], PRIVATE["is_zero"]  # zeros may have no memory
+    return modes is not None and is_zero is not None and modes() == 0 and not is_zero(tensor)
 
 
 def is_transformed() -> bool:

@@ -57,8 +57,8 @@ def loss_and_gradient(
 
     k, tau, margin, ignore_index, reduction, *_ = settings
     assert not isinstance(tau, Tensor)
-    scores = scores.detach().contiguous()
-    values, targets = _array("scores", scores), _array("labels", labels)
+    scores = scores.detach().resolve_neg().contiguous()
+    values, targets = _array("scores", scores, np.from_dlpack), _array("labels", labels)
     weights = np.empty(0, values.dtype) if weight is None else _array("weight", weight.detach().to(scores.dtype))
     rows, classes = values.shape
     if targets.shape != (rows,):
@@ -78,16 +78,19 @@ def loss_and_gradient(
     return torch.tensor(reduced, dtype=scores.dtype, device="cpu"), gradient
 
 
-def _array(name: str, tensor: Tensor) -> Any:
-    """The numbers of a CPU tensor; its storage may have been taken away, as FSDP does between passes."""
-    tensor = tensor.contiguous()
+def _array(name: str, tensor: Tensor, convert: Callable[[Tensor], Any] = Tensor.numpy) -> Any:
+    """The numbers of a CPU tensor; its storage may have been taken away, as FSDP does between passes.
+
+    The storage of a tensor whose `numpy()` was asked for cannot be resized ever after; a DLPack tensor's can.
+    """
+    tensor = tensor.resolve_neg().contiguous()
     found, needed = (
         tensor.untyped_storage().nbytes(),
         (tensor.storage_offset() + tensor.numel()) * tensor.element_size(),
     )
     if found < needed:
         raise RuntimeError(f"{name} of shape {tuple(tensor.shape)} must have {needed} bytes of storage, got {found}.")
-    return tensor.numpy(force=True)  # also where torch keeps a sign apart, or zeros without memory
+    return convert(tensor)
 
 
 def _run(dtype: torch.dtype, scores: Any, *arguments: Any) -> None:
