@@ -5,8 +5,7 @@ their part to the gradients of the classifier; the backward pass multiplies by t
 "none" every row has an incoming derivative of its own, so the backward pass computes the gradients.
 """
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -144,14 +143,9 @@ class _Plan(NamedTuple):
 
 
 def _chunked(*arguments: Any) -> Tensor:
-    """Runs eagerly in a compiled program."""
-    return _eager()(*arguments) if torch.compiler.is_compiling() else _LinearLoss.apply(*arguments)
-
-
-@cache
-def _eager() -> Callable[..., Tensor]:
-    """Made when a compiler asks: to make it loads the compiler, which takes seconds."""
-    return torch.compiler.disable(_LinearLoss.apply)
+    """Runs eagerly in a compiled program; as a decorator, `disable` would load the compiler at import, for seconds."""
+    loss = torch.compiler.disable(_LinearLoss.apply) if torch.compiler.is_compiling() else _LinearLoss.apply
+    return loss(*arguments)
 
 
 class _LinearLoss(torch.autograd.Function):
