@@ -13,7 +13,7 @@
 #
 # **Question.** Of all the losses that were proposed for the top-$k$ error, which one should you use, and when?
 #
-# **You will** see twelve losses side by side, learn which of them find the $k$ most probable classes when the
+# **You will** see thirteen losses side by side, learn which of them find the $k$ most probable classes when the
 # probabilities are known exactly, compare them on features with and without noise, train with several $k$ and $\tau$,
 # and meet data with 1,000 and 10,000 classes.
 #
@@ -97,22 +97,23 @@ def recorded(name):
 #   weights $w \le 1/k$ on the rivals. No single rival can have more than a $k$-th of the attention.
 # - *Truncated top-$k$ entropy* (Lapin et al. 2016), $\log\left(1 + \sum_{i \ge k} e^{s_{[i]} - s_y}\right)$. The
 #   $k - 1$ strongest rivals are forgiven.
-# - *Top-$k$ transition* (Sawada et al. 2020), $-\log\left(p_y + w \sum_{i < k} p_{[i]}\right)$. Once the true class is
-#   inside the top $k$, the top $k$ comes to count as one class. The paper's formula for the weight could not be
-#   consulted; ours is $w = (\tanh \frac{1}{2}(s_y - s_{[k]}))_+$.
+# - *ALDR-KL* (Zhu, Ying and Yang 2023), cross-entropy at a temperature that adapts to each sample: where the network is
+#   sure of its answer, the temperature falls, so that a wrong label pulls less on the other classes.
 #
 # **Smooth probabilities of being in the top $k$.**
 #
 # - *difftopk* (Petersen et al. 2022), $-\log(\frac{1}{2} p_y + \frac{1}{2} P(y \text{ has rank} \le k))$, with the
 #   probability of a differentiable sorting network.
+# - *LapSum* (Struski et al. 2025), the same with $P = F((s_y - b)/\alpha)$, where $F$ is the distribution function of
+#   Laplace's distribution and $b$ makes the probabilities of all classes sum to $k$: a formula after one sort.
 # - *Smooth top-$k$, $L_{k,\tau}$* (Berrada et al. 2018), $-\tau \log$ of the share of all $k$-sets that contain $y$,
 #   where with a margin $\alpha$ the sets without $y$ count $e^{\alpha/\tau}$ times: the loss of this book ([chapter
 #   0](00_start_here.ipynb)).
 #
-# Two of them are computed by their authors' packages, `difftopk` and `pytopk`; without these packages they are left out
-# of the figure below. [How to cite](../book/cite.md) has all references.
+# difftopk takes its sorting network from its authors' package `difftopk`; without it, this loss is left out of the
+# figure below. [How to cite](../book/cite.md) has all references.
 #
-# **Figure.** Twelve losses of one sample as its true score moves past twenty others. Left: the loss. Right: the pull on
+# **Figure.** Thirteen losses of one sample as its true score moves past twenty others. Left: the loss. Right: the pull on
 # the true score, which is minus the derivative with respect to it. The curve of the noised loss is rough, because it is
 # computed from random samples. The dotted line is the $k$-th largest of the other scores: right of it the answer is
 # correct. Choose a loss to bring it to the front, and change $k$.
@@ -125,7 +126,7 @@ controls.explore(
     size=(9.2, 3.8),
     loss=controls.widgets.Dropdown(
         options=[(FAMILY[name].title.split(", L_")[0], name) for name in SHOWN],
-        value="smooth_topk",
+        value="smooth",
         description="loss",
     ),
     k=controls.k_slider(k, maximum=max(curves)),
@@ -150,20 +151,17 @@ tables.show(pulls.map("{:.2f}".format))
 # the true class is well inside. *Hinges* pull with constant force up to a margin and then let go. *Generalised
 # cross-entropy* gives up on a true class that is far below. *$L_{k,\tau}$* pulls with a force near $1/k$ over a wide
 # range of scores, and so does the hard loss; this is why both want a larger rate with SGD ([chapter
-# 13](13_use_it_in_your_project.ipynb)). The transition loss is on its own: it pulls harder than cross-entropy just
-# after the true class has entered, because the discount for being inside grows there.
-
+# 13](13_use_it_in_your_project.ipynb)).
 # %% tags=["hide-input"]
-# With k = 1 three losses are cross-entropy, and the pulls are those of the text.
+# With k = 1 the entropies are cross-entropy, and the pulls are those of the text.
 one = curves[1].pivot(index="true_score", columns="loss", values="value")
-for name in ("topk_entropy", "truncated_topk_entropy", "topk_transition"):
+for name in ("topk_entropy", "truncated_topk_entropy"):
     assert (one[name] - one["cross_entropy"]).abs().max() < 1e-9
 pull = family.pivot(index="above", columns="loss", values="pull")
 assert pull.loc[-3.0, "generalised_cross_entropy"] < 0.05
 assert pull.loc[4.0, ["topk_hinge_alpha", "topk_hinge_beta"]].abs().max() == 0
-assert pull["smooth_topk"].between(0.1, 0.2).all()
-assert (pull.loc[[-3.0, 0.5, 4.0], "hard_topk"] - 1 / 5).abs().max() < 1e-9
-assert pull.loc[0.5, "topk_transition"] > 1 > pull.loc[0.5, "cross_entropy"]
+assert pull["smooth"].between(0.1, 0.2).all()
+assert (pull.loc[[-3.0, 0.5, 4.0], "hard"] - 1 / 5).abs().max() < 1e-9
 
 # %% [markdown]
 # ## Calibration: what the loss alone decides
@@ -180,7 +178,7 @@ assert pull.loc[0.5, "topk_transition"] > 1 > pull.loc[0.5, "cross_entropy"]
 # %% tags=["hide-input"]
 truth = torch.tensor([0.3, 0.27, 0.23, 0.2], dtype=torch.float64)
 best = {}
-for name, options in {"hard_topk": {}, "smooth_topk": {"tau": 1.0}}.items():
+for name, options in {"hard": {}, "smooth": {"tau": 1.0}}.items():
     expected = expected_loss(name, {"k": 2, "margin": 1.0, **options})
     found = minimise(
         lambda scores, _, loss=expected: loss(scores, truth.expand_as(scores)),
@@ -188,8 +186,8 @@ for name, options in {"hard_topk": {}, "smooth_topk": {"tau": 1.0}}.items():
     )
     best[name] = found.points[0].tolist()
 gaps = {name: scores[1] - scores[2] for name, scores in best.items()}  # B minus C
-assert abs(gaps["hard_topk"]) < 1e-9 < 0.1 < gaps["smooth_topk"]
-shown = {"hard top-2": best["hard_topk"], "L_{2,1}": best["smooth_topk"]}
+assert abs(gaps["hard"]) < 1e-9 < 0.1 < gaps["smooth"]
+shown = {"hard top-2": best["hard"], "L_{2,1}": best["smooth"]}
 panels = figures.tie_of_scores(truth.tolist(), shown, k=2)
 
 # %% [markdown]
@@ -224,7 +222,7 @@ tables.show(verdicts.assign(**{"starts right": starts}))
 # %% tags=["hide-input"]
 shown = calibration[calibration["margin"].eq(1)]
 shown = shown[shown["tau"].isna() | shown["tau"].eq(1)]
-names = ("hard_topk", "topk_hinge_beta", "smooth_topk")
+names = ("hard", "topk_hinge_beta", "smooth")
 panels = figures.new_panels(ncols=3, figsize=(10.2, 3.8), sharey=True)
 for ax, name in zip(panels, names, strict=True):
     if name in set(shown["loss"]):
@@ -276,11 +274,11 @@ tables.show(known.rename(columns={"known": "calibrated"}))
 # agrees: with four classes and $k = 3$ every distribution is right at $\varepsilon = 0.5$ and ties at 1 and 2; with $k
 # = 2$ every one is right at 1 and ties at 2. This argument, too, is ours.
 #
-# **What is only numerical.** For the top-$k$ transition loss (with our weight) and for difftopk we know of no
-# statement. The transition loss is right for all 24 distributions and every $k$, which is no proof. A distribution
-# that comes out wrong is a counterexample, up to the precision of the minimisation. difftopk has 15 of them among 72
-# problems, all with $k \ge 2$, and they depend on the *order* of the classes, because a sorting network does not treat
-# its inputs alike. The same four probabilities in two orders, with the classes numbered from 0:
+# **What is only numerical.** For LapSum and difftopk we know of no statement. LapSum is right in all 144 problems,
+# which is no proof. A distribution that comes out wrong is a counterexample, up to the precision of the minimisation.
+# difftopk has 15 of them among 72 problems, all with $k \ge 2$, and they depend on the *order* of the classes, because
+# a sorting network does not treat its inputs alike. The same four probabilities in two orders, with the classes
+# numbered from 0:
 
 # %%
 halves = torch.tensor([1.0, 2.0, 4.0, 8.0], dtype=torch.float64) / 15
@@ -302,9 +300,9 @@ tables.show(found)
 # %% tags=["hide-input"]
 # Verdicts agree with what is proved, and the hard hinge is right where theory says so.
 proved = ["cross_entropy", "label_smoothing", "generalised_cross_entropy"]
-proved = [*proved, "topk_entropy", "truncated_topk_entropy", "smooth_topk"]
+proved = [*proved, "aldr_kl", "topk_entropy", "truncated_topk_entropy", "smooth"]
 assert (calibration[calibration["loss"].isin(proved)]["verdict"] == "right").all()
-hinges = calibration[calibration["loss"].isin(["hard_topk", "topk_hinge_alpha"])]
+hinges = calibration[calibration["loss"].isin(["hard", "topk_hinge_alpha"])]
 for row in hinges[hinges["margin"] == 1].itertuples():
     toy = sorted(map(float, row.probabilities.split()), reverse=True)
     lead = toy[row.k - 1] - sum(toy[row.k :])
@@ -313,14 +311,15 @@ assert (hinges[hinges["margin"] == 0]["verdict"] == "tie").all()
 right = calibration[calibration["margin"].eq(1) & calibration["verdict"].eq("right")]
 right = right.set_index(["distribution", "k"]).groupby("loss")
 right = right.apply(lambda part: set(part.index))
-assert right["hard_topk"] == right["topk_hinge_alpha"] > right["topk_hinge_beta"]
-assert [len(right[name]) for name in ("hard_topk", "topk_hinge_beta")] == [27, 17]
+assert right["hard"] == right["topk_hinge_alpha"] > right["topk_hinge_beta"]
+assert [len(right[name]) for name in ("hard", "topk_hinge_beta")] == [27, 17]
 assert counts.loc[("difftopk", "P₁ = 0.5"), "wrong"] == 15
 wrong = calibration[calibration["verdict"] == "wrong"]
 assert set(wrong["loss"]) == {"difftopk"}
 assert wrong["k"].min() == 2
-transition = calibration[calibration["loss"] == "topk_transition"]
-assert (transition["verdict"] == "right").all()
+lapsum = calibration[calibration["loss"] == "lapsum"]
+assert len(lapsum) == 144
+assert (lapsum["verdict"] == "right").all()
 noised = calibration[calibration["loss"] == "noised_topk"]
 noised = noised[noised["classes"] == 4].groupby("parameters")["verdict"].agg(set)
 for case in ("k=2, epsilon=2", "k=3, epsilon=1", "k=3, epsilon=2"):
@@ -347,7 +346,7 @@ ax = figures.local_minima_curves(calibration)
 
 # %% tags=["hide-input"]
 # The shares of random starts are those that the text names.
-smooth = calibration[calibration["loss"] == "smooth_topk"]
+smooth = calibration[calibration["loss"] == "smooth"]
 sums = smooth.groupby(["margin", "tau"])[["starts_right", "starts"]].sum()
 share = sums["starts_right"] / sums["starts"]
 assert round(share[1.0, 0.01], 2) == 0.73

@@ -86,6 +86,7 @@ class Data:
         test: the Split of the test images.
         num_classes: number of classes of the run.
         train_size: number of training images of the run.
+        class_counts: (C,) training images of each class, by their labels in the run.
         batch_size: images of a batch, over all processes.
         batches_per_epoch: number of these batches in an epoch.
     """
@@ -104,6 +105,7 @@ class Data:
                     f"{source.held_out_per_class} images that are held out for validation, and a test image."
                 )
         self.train_size = len(self.train)
+        self.class_counts = self.train.labels.bincount(minlength=self.num_classes)
         self.batch_size = min(config.batch_size, self.train_size)
         # An incomplete last batch is left out, other images every epoch: all shares of all batches are equally large.
         self.batches_per_epoch = self.train_size // self.batch_size

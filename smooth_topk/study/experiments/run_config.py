@@ -6,6 +6,8 @@ import math
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from smooth_topk.study.losses import FAMILY
+
 DATASETS = ("synthetic", "cifar100_features", "constructed_1000", "constructed_10000", "cifar100", "imagenet")
 FEATURES = {"cifar100_features": 128, "constructed_1000": 64, "constructed_10000": 64}  # numbers per sample, no images
 FEATURE_MODELS = ("linear", "head")
@@ -19,28 +21,16 @@ MODELS = (
     "densenet40_40_bc",
     "resnet18",
 )
-# The losses of the family (smooth_topk.study.losses), with the fields that each of them reads.
-LOSS_FIELDS = {
-    "cross_entropy": (),
-    "smooth": ("k", "tau", "margin", "tau_final"),
-    "hard": ("k", "margin"),
-    "label_smoothing": (),
-    "generalised_cross_entropy": (),
-    "topk_hinge_alpha": ("k", "margin"),
-    "topk_hinge_beta": ("k", "margin"),
-    "topk_entropy": ("k",),
-    "truncated_topk_entropy": ("k",),
-    "topk_transition": ("k",),
-    "difftopk": ("k",),
-    "noised_topk": ("k",),
-    "switched_topk": ("k", "tau", "margin"),
+FIELDS_OF_LOSSES = ("k", "tau", "margin")
+RETIRED: dict[str, tuple[str, ...]] = {"topk_transition": ("k",)}  # published, and no longer computed
+# By loss: the fields that it reads, and its other parameters with their defaults, which `loss_options` may hold.
+LOSS_FIELDS: dict[str, tuple[str, ...]] = RETIRED | {
+    name: tuple(n for n in loss.hyper_parameters if n in FIELDS_OF_LOSSES) for name, loss in FAMILY.items()
 }
-# The parameters of a loss that are no fields, with their defaults: they are what `loss_options` may hold.
+LOSS_FIELDS["smooth"] += ("tau_final",)
 LOSS_OPTIONS: dict[str, dict[str, float]] = {
-    "label_smoothing": {"label_smoothing": 0.1},
-    "generalised_cross_entropy": {"q": 0.7},
-    "difftopk": {"inverse_temperature": 2.0, "top1_share": 0.5},
-    "noised_topk": {"epsilon": 1.0},
+    name: {n: float(value) for n, value in loss.hyper_parameters.items() if n not in FIELDS_OF_LOSSES}
+    for name, loss in FAMILY.items()
 }
 CHOICES = {
     "dataset": DATASETS,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from smooth_topk.study.experiments.registry import EXPERIMENTS, figure_2_temperature, table_1_noise
-from smooth_topk.study.experiments.run_config import RunConfig
+from smooth_topk.study.experiments.run_config import RETIRED, RunConfig
 
 NIGHT, ALL = "one_night", "all"
 FAMILY_IN_QUICK = ("family_comparison", "quick")
@@ -33,7 +33,7 @@ def trained(name: str, profile: str, seeds: Sequence[int] | None = None) -> list
         seeds = (0,)
     if name == "family_comparison":
         runs = [run for run in runs if (run.noise_level, run.noise_grouping) == (NIGHT_LEVEL, "superclass")]
-    return [run for run in runs if seeds is None or run.seed in seeds]
+    return [run for run in runs if run.loss not in RETIRED and (seeds is None or run.seed in seeds)]
 
 
 def selected_runs(profile: str, names: Iterable[str]) -> dict[str, list[RunConfig]]:
@@ -74,7 +74,7 @@ def _each_once(experiments: dict[str, Sequence[RunConfig]]) -> dict[str, list[Ru
     seen: set[str] = set()
     kept = {}
     for name, runs in experiments.items():
-        new = {run.run_id: run for run in runs if run.run_id not in seen}
+        new = {run.run_id: run for run in runs if run.run_id not in seen and run.loss not in RETIRED}
         seen |= set(new)
         if new:
             kept[name] = list(new.values())

@@ -89,7 +89,7 @@ def local_minima_curves(measured: pd.DataFrame, *, ax: Axes | None = None) -> Ax
         measured: calibration.csv; distributions and values of k are pooled.
     """
     ax = new_axes(ax)
-    part = measured[measured["loss"] == "smooth_topk"]
+    part = measured[measured["loss"] == "smooth"]
     for (margin, rows), line, marker in zip(part.groupby("margin"), ("-", "--"), ("o", "s"), strict=False):
         sums = rows.groupby("tau")[["starts_right", "starts"]].sum()
         share = 100 * sums["starts_right"] / sums["starts"]

@@ -1,10 +1,10 @@
-"""Losses of two later papers, computed by their authors' packages difftopk and pytopk.
+"""Losses of two later papers, computed per sample; their authors' packages difftopk and pytopk give means.
 
-Both packages come with pip install 'smooth-topk[peers]'. They return means over a batch; here the loss of
-every sample can be had, and the noise can be given.
+The sorting networks are those of difftopk, which comes with pip install 'smooth-topk[peers]'.
 """
 
 import contextlib
+import math
 from functools import cache
 
 import torch
@@ -106,12 +106,13 @@ def noised_topk_loss(
         raise ValueError(f"samples must be a positive integer, got {samples!r}.")
 
     def losses_of(rows: Tensor, row_labels: Tensor) -> Tensor:
-        draws = _draws(rows, samples) if noise is None else noise.to(rows)
+        shape = (*rows.shape, samples)
+        draws = torch.randn(shape, device=rows.device, dtype=rows.dtype) if noise is None else noise.to(rows)
         if draws.dim() != 3 or draws.shape[:2] != rows.shape:
             raise ValueError(
                 f"noise must have shape (N, C, samples) with (N, C) = {tuple(rows.shape)}, got {tuple(draws.shape)}."
             )
-        threshold = _noised_topk()(rows, draws, k + 1, float(epsilon), -1, -1)
+        threshold = (rows[:, :, None] + epsilon * draws).topk(k + 1, dim=1).values[:, -1].mean(1)
         return torch.relu(1 + threshold - true_score(rows, row_labels))
 
     return reduced(losses_of, scores, labels, reduction, k=k)
@@ -127,51 +128,29 @@ def _strongest(scores: Tensor, labels: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _rank_probabilities(scores: Tensor, k: int, inverse_temperature: float) -> Tensor:
-    """Returns the probability that each class has each of the first k ranks, (N, m, k)."""
-    network = _sorting_network(scores.shape[1], str(scores.device), scores.dtype)
-    with _package("difftopk"):
-        from difftopk.functional import topk
-    with torch.autocast(scores.device.type, enabled=False), _default_dtype(scores.dtype):
-        return topk(network, scores, k, inverse_temperature, distribution="cauchy")[1]
+    """Returns the probability that each class has each of the k highest ranks, (N, m, k)."""
+    layers, keeps = _sorting_network(scores.shape[1], str(scores.device), scores.dtype), []
+    for first, second, smaller, larger in layers:  # one-hot: the two inputs of each comparison, and their new places
+        a, b = scores @ first.T, scores @ second.T
+        keep = torch.atan(inverse_temperature * (b - a)) / math.pi + 0.5  # the probability that a is the smaller one
+        scores = (keep * a + (1 - keep) * b) @ smaller.T + ((1 - keep) * a + keep * b) @ larger.T
+        keeps.append(keep[:, :, None])
+    ranks = torch.eye(scores.shape[1], dtype=scores.dtype, device=scores.device)[:, -k:]
+    for keep, (first, second, smaller, larger) in zip(reversed(keeps), reversed(layers), strict=True):
+        low, high = smaller.T @ ranks, larger.T @ ranks  # (N, comparisons, k)
+        ranks = first.T @ (keep * low + (1 - keep) * high) + second.T @ ((1 - keep) * low + keep * high)
+    return ranks
 
 
 @cache
 def _sorting_network(size: int, device: str, dtype: torch.dtype) -> list[tuple[Tensor, ...]]:
     """Returns the layers of a bitonic network, or of an odd-even one for a size that is no power of two."""
-    with _package("difftopk"):
-        from difftopk.networks import get_sorting_network
+    try:
+        with contextlib.redirect_stdout(None):  # the package prints when it is imported
+            from difftopk.networks import get_sorting_network
+    except ModuleNotFoundError as error:
+        if error.name == "difftopk":
+            error.msg = "This loss needs difftopk: pip install 'smooth-topk[peers]'"
+        raise
     kind = "bitonic" if size & (size - 1) == 0 else "odd_even"
     return [tuple(matrix.to(dtype) for matrix in layer) for layer in get_sorting_network(kind, size, device)]
-
-
-@contextlib.contextmanager
-def _default_dtype(dtype: torch.dtype):
-    """The package makes an identity matrix of torch's default type, which must be that of the scores."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-def _draws(scores: Tensor, samples: int) -> Tensor:
-    return torch.randn(*scores.shape, samples, device=scores.device, dtype=scores.dtype)
-
-
-def _noised_topk():
-    with _package("pytopk"):
-        from pytopk.noised_topk import _noised_topk
-    return _noised_topk
-
-
-@contextlib.contextmanager
-def _package(name: str):
-    """Silences what a package prints when it is imported, and says how to install it."""
-    try:
-        with contextlib.redirect_stdout(None):
-            yield
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        raise ModuleNotFoundError(f"This loss needs {name}: pip install 'smooth-topk[peers]'", name=name) from None

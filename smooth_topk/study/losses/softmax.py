@@ -1,10 +1,14 @@
-"""Losses of the softmax probabilities: label smoothing, generalised cross-entropy, and the top-k transition loss."""
+"""Losses of the softmax probabilities: label smoothing, generalised, adaptive and logit-adjusted cross-entropy."""
+
+import math
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from smooth_topk.study.losses.rows import check_number, others, reduced, true_score
+from smooth_topk.study.losses.rows import check_number, reduced, true_score
+
+FIXED_POINT_STEPS = 25
 
 
 def cross_entropy(scores: Tensor, labels: Tensor, *, label_smoothing: float = 0.0, reduction: str = "mean") -> Tensor:
@@ -59,40 +63,72 @@ def generalised_cross_entropy(scores: Tensor, labels: Tensor, *, q: float = 0.7,
     return reduced(losses_of, scores, labels, reduction)
 
 
-def topk_transition_loss(scores: Tensor, labels: Tensor, *, k: int = 5, reduction: str = "mean") -> Tensor:
-    """Cross-entropy in which the top-k classes count as one class, the more so the further inside the label is.
+def aldr_kl_loss(
+    scores: Tensor, labels: Tensor, *, temperature: float = 1.0, adaptivity: float = 2.0, reduction: str = "mean"
+) -> Tensor:
+    """ALDR-KL of Zhu, Ying and Yang (2023): cross-entropy with a temperature that adapts to each sample.
 
-        L = -log(p_y + w Σ_{j ∈ T} p_j),   w = max(0, tanh((s_y - s_[k]) / 2)),   p = softmax(s)
+        L = max over λ of  λ log(1/C Σ_j exp((s_j - s_y) / λ)) - a/2 (λ - λ_0)²,   a = adaptivity log(C) / λ_0
 
-    T are the k - 1 other classes with the largest scores and s_[k] is the first score beyond them, the k-th largest of
-    the other classes. While the label is outside the top k, w = 0 and the loss is cross-entropy. The further the label
-    is inside, the more the loss becomes -log of the probability of the whole top k, which no longer cares about the
-    order within it. k = 1 is cross-entropy. The loss is continuous; its derivative jumps where the label enters.
+    For fixed λ this is cross-entropy at the temperature λ: the worst case over distributions p of the label, minus
+    λ KL(p, uniform). At the maximum λ = λ_0 - KL(p, uniform) / a with p = softmax(s / λ): where the network is sure of
+    its answer, λ is lower, and a wrong label pulls less on other classes. For an infinite adaptivity λ = λ_0; with
+    λ_0 = 1 that is cross-entropy minus log C. The paper proves top-k consistency for every k if adaptivity > 1.
 
-    Which variant this is: Sawada, Kaneko and Sagi (2020) describe their loss as cross-entropy that groups the current
-    top-k classes into a single class, with an adaptive transition from normal cross-entropy so that the boundary is
-    robust. Their printed formula of the transition could not be consulted, so the weight w is ours: the simplest one
-    that is 0 where the label is about to leave the top k, 1 far inside, and has no parameter. tanh(x / 2) is the
-    probability that the label beats the first class beyond T in a duel of softmax, minus that of losing it.
+    Which variant this is: the paper updates λ once per visit of a sample and keeps it; here it is iterated from λ_0 to
+    its fixed point, so that the loss is a function of the scores. There is no margin.
 
     Args:
         scores, labels, reduction: as in `cross_entropy`.
-        k: size of the prediction, 1 <= k <= C - 1.
+        temperature: λ_0, positive.
+        adaptivity: above 1; the paper's program has 2.
 
     Example:
-        >>> topk_transition_loss(torch.tensor([[2.0, 1.0, 0.5]]), torch.tensor([1]), k=2)
-        tensor(0.9541)
+        >>> aldr_kl_loss(torch.tensor([[2.0, 1.0, 0.5]]), torch.tensor([1]))
+        tensor(0.3760)
     """
+    check_number("temperature", temperature, 0)
+    check_number("adaptivity", adaptivity, 1)
 
     def losses_of(rows: Tensor, row_labels: Tensor) -> Tensor:
-        largest = others(rows, row_labels).topk(k).values  # (N, k)
-        of_label = of_group = true_score(rows, row_labels)
-        if k > 1:
-            ahead = of_label - largest[:, -1]
-            inside = ahead > 0
-            log_weight = torch.log(torch.tanh(torch.where(inside, ahead, 1.0) / 2))  # log 0 would make NaN derivatives
-            companions = torch.logsumexp(largest[:, :-1], 1)
-            of_group = torch.where(inside, torch.logaddexp(of_label, log_weight + companions), of_label)
-        return torch.logsumexp(rows, 1) - of_group
+        log_classes = math.log(rows.shape[1])
+        stiffness = adaptivity * log_classes / temperature
+        with torch.no_grad():  # the derivative with respect to λ is zero at the fixed point
+            adapted = torch.full_like(rows[:, :1], temperature)
+            for _ in range(FIXED_POINT_STEPS):
+                log_p = torch.log_softmax(rows / adapted, 1)
+                divergence = (log_p.exp() * log_p).sum(1, keepdim=True) + log_classes
+                adapted = temperature - divergence / stiffness
+        adapted = adapted[:, 0]
+        log_mean = torch.logsumexp(rows / adapted[:, None], 1) - true_score(rows, row_labels) / adapted - log_classes
+        return adapted * log_mean - stiffness / 2 * (adapted - temperature).square()
 
-    return reduced(losses_of, scores, labels, reduction, k=k)
+    return reduced(losses_of, scores, labels, reduction)
+
+
+def logit_adjusted_cross_entropy(
+    scores: Tensor, labels: Tensor, *, counts: Tensor, adjustment: float = 1.0, reduction: str = "mean"
+) -> Tensor:
+    """Cross-entropy of scores that are raised by the log share of their class (Menon et al. 2021).
+
+        L = -log softmax(s + t log π)_y,   π_j the share of class j among the training samples
+
+    With t = 1 its minimiser ranks the classes as a balanced data set would: scores estimate log p(x | j).
+
+    Args:
+        scores, labels, reduction: as in `cross_entropy`.
+        counts: (C,) training samples of each class.
+        adjustment: t, at least zero; 0 is cross-entropy.
+
+    Example:
+        >>> counts = torch.tensor([90, 9, 1])
+        >>> logit_adjusted_cross_entropy(torch.tensor([[2.0, 1.0, 0.5]]), torch.tensor([1]), counts=counts)
+        tensor(3.3411)
+    """
+    check_number("adjustment", adjustment, 0, low_included=True)
+
+    def losses_of(rows: Tensor, row_labels: Tensor) -> Tensor:
+        log_share = torch.log(counts.to(rows).clamp(min=1) / counts.sum())
+        return F.cross_entropy(rows + adjustment * log_share, row_labels, reduction="none")
+
+    return reduced(losses_of, scores, labels, reduction)

@@ -62,7 +62,7 @@ class Case:
     def label(self) -> str:
         """The parameters as text, k first, such as "k=2, tau=0.1, margin=1"."""
         shown = {"k": self.k} | self.parameters
-        return ", ".join(f"{name}={value:g}" for name, value in shown.items() if name != "samples")
+        return ", ".join(f"{name}={value:g}" for name, value in shown.items())
 
     @property
     def unit_of_loss(self) -> float:
@@ -71,7 +71,7 @@ class Case:
     @property
     def unit_of_scores(self) -> float:
         """Scores of the smooth loss are seen divided by kτ; the hard loss divides them by k."""
-        return self.k * self.unit_of_loss if self.loss in ("smooth_topk", "hard_topk") else 1.0
+        return self.k * self.unit_of_loss if self.loss in ("smooth", "hard") else 1.0
 
 
 @dataclass(frozen=True)
@@ -90,13 +90,14 @@ def cases(ks: Sequence[int] = KS) -> list[Case]:
     found = []
     for k in ks:
         settings: list[tuple[str, dict]] = [("cross_entropy", {}), ("label_smoothing", {"label_smoothing": 0.1})]
-        settings += [("generalised_cross_entropy", {"q": 0.7})]
-        hinges = ("hard_topk", "topk_hinge_alpha", "topk_hinge_beta")
+        settings += [("generalised_cross_entropy", {"q": 0.7}), ("aldr_kl", {"temperature": 1.0, "adaptivity": 2.0})]
+        hinges = ("hard", "topk_hinge_alpha", "topk_hinge_beta")
         settings += [(name, {"k": k, "margin": margin}) for name in hinges for margin in MARGINS]
-        settings += [(name, {"k": k}) for name in ("topk_entropy", "truncated_topk_entropy", "topk_transition")]
+        settings += [(name, {"k": k}) for name in ("topk_entropy", "truncated_topk_entropy")]
         settings += [("difftopk", {"k": k, "inverse_temperature": 2.0, "top1_share": share}) for share in (0.5, 0.0)]
-        settings += [("noised_topk", {"k": k, "epsilon": epsilon, "samples": 1}) for epsilon in EPSILONS]
-        settings += [("smooth_topk", {"k": k, "tau": tau, "margin": margin}) for margin in MARGINS for tau in TAUS]
+        settings += [("lapsum", {"k": k, "scale": 1.0, "top1_share": share}) for share in (0.5, 0.0)]
+        settings += [("noised_topk", {"k": k, "epsilon": epsilon}) for epsilon in EPSILONS]
+        settings += [("smooth", {"k": k, "tau": tau, "margin": margin}) for margin in MARGINS for tau in TAUS]
         found += [Case(name, parameters, k) for name, parameters in settings]
     return found
 

@@ -71,7 +71,8 @@ KNOWN: dict[str, Known] = {
     "cross_entropy": Known("yes", "for every k (Lapin et al. 2016)"),
     "label_smoothing": Known("yes", "its softmax tends to (1 − ε) p + ε/n, which has the order of p"),
     "generalised_cross_entropy": Known("yes", "its softmax tends to the normalised power 1/(1 − q) of p, for q < 1"),
-    "hard_topk": Known(
+    "aldr_kl": Known("yes", "for every k, with an adaptivity above 1 (Zhu, Ying and Yang 2023)"),
+    "hard": Known(
         "no",
         "previous hinges are not calibrated (Yang and Koyejo 2020); right exactly where the k-th "
         "probability exceeds the sum of all smaller ones",
@@ -80,13 +81,13 @@ KNOWN: dict[str, Known] = {
     "topk_hinge_beta": Known("no", "previous hinges are not calibrated (Yang and Koyejo 2020)"),
     "topk_entropy": Known("yes", "convex, differentiable, symmetric: a swap or a tie is no minimum"),
     "truncated_topk_entropy": Known("yes", "Lapin et al. (2016)"),
-    "topk_transition": Known("open", "we know of no statement"),
+    "lapsum": Known("open", "we know of no statement"),
     "difftopk": Known("open", "we know of no statement; it does not treat all classes alike"),
     "noised_topk": Known(
         "no",
         "yes without noise (Yang and Koyejo 2020); with much noise k + 1 classes that tie pay nothing",
     ),
-    "smooth_topk": Known("yes", "for every τ > 0 and margin: a falling function of the top-k marginal"),
+    "smooth": Known("yes", "for every τ > 0 and margin: a falling function of the top-k marginal"),
 }
 
 

@@ -4,7 +4,7 @@ import pandas as pd
 import torch
 
 from smooth_topk.study.experiments.further_runs import FAMILY_LOSSES
-from smooth_topk.study.experiments.run_config import RunConfig
+from smooth_topk.study.experiments.run_config import RETIRED, RunConfig
 from smooth_topk.study.measure.family_curves import is_installed
 from smooth_topk.study.measure.memory import peak_bytes
 from smooth_topk.study.measure.speed import BASELINE, BOTH, Settings, problem
@@ -17,7 +17,7 @@ def measure_family(settings: Settings) -> pd.DataFrame:
     """Forward and backward pass of the comparison's losses on one batch, taking turns, and the peak of their memory.
 
     Returns:
-        One row per loss of FAMILY_LOSSES whose package is installed: loss, the columns of a timing, ratio (time over
+        One row per loss of FAMILY_LOSSES that can be computed here: loss, the columns of a timing, ratio (time over
         that of cross-entropy in the same rounds), peak_bytes and memory_ratio.
     """
     torch.set_num_threads(1)  # as in the trainings of the comparison
@@ -26,7 +26,7 @@ def measure_family(settings: Settings) -> pd.DataFrame:
     for name, (fields, _) in FAMILY_LOSSES.items():
         config = RunConfig(**fields)
         key = BASELINE if config.loss == "cross_entropy" else name
-        if config.loss in ("smooth", "hard") or is_installed(config.loss):
+        if config.loss not in RETIRED and is_installed(config.loss):
             calls[key], names[key] = _call(config, scores, labels), name
     timed = settings.time(calls)
     peaks = {key: peak_bytes(call, settings.device) for key, call in settings.track(list(calls.items()))}

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from smooth_topk.study.losses import FAMILY
 
-SHOWN = tuple(name for name in FAMILY if name != "switched_topk")  # the switch is a variant of L_{k,τ}
+# Without the switch, a variant of L_{k,τ}, and without the loss that depends on a training set.
+SHOWN = tuple(name for name, loss in FAMILY.items() if name != "switched_topk" and not loss.needs_counts)
 DRAWS = 200  # of the noised loss: its curve is a mean over them, the same for every score
 BELOW, ABOVE = 4.0, 8.0  # how far the true score moves around the k-th largest of the others
 
@@ -29,7 +30,7 @@ def family_curve_table(others: Tensor, *, k: int, tau: float = 1.0, points: int 
 
     Example:
         >>> table = family_curve_table(torch.tensor([2.0, 1.0, 0.0]), k=2)
-        >>> print(table.loc[table["loss"] == "hard_topk", "pull"].max())  # its slope is 1/k
+        >>> print(table.loc[table["loss"] == "hard", "pull"].max())  # its slope is 1/k
         0.5
     """
     others = others.detach().double()
@@ -50,7 +51,7 @@ def family_curve_table(others: Tensor, *, k: int, tau: float = 1.0, points: int 
 
 
 def is_installed(name: str) -> bool:
-    """Whether a loss of the family can be computed here: two of them need packages of their own."""
+    """Whether a loss of the family can be computed here: one of them needs a package of its own."""
     package = FAMILY[name].package
     return not package or importlib.util.find_spec(package) is not None
 

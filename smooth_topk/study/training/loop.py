@@ -127,7 +127,7 @@ class Run:
     def train_epoch(self, bar: tqdm) -> None:
         """Trains the batches that are left of the current epoch."""
         progress, config = self.progress, self.config
-        loss = loss_at(config, progress.epoch)
+        loss = loss_at(config, progress.epoch, self.data.class_counts)
         dtype = next(self.network.parameters()).dtype
         self.network.train()
         for images, labels in self.data.train_batches(progress.epoch, start_batch=progress.batch, **self.share):
@@ -289,7 +289,7 @@ class Run:
                     network or self.network,
                     batches(**self.share),
                     fabric=self.fabric,
-                    loss=loss_at(self.config, self.progress.epoch) if with_loss else None,
+                    loss=loss_at(self.config, self.progress.epoch, self.data.class_counts) if with_loss else None,
                     k=self.config.k,
                     after_batch=self._stop_if_asked if alone else lambda: None,
                     hits=hits,

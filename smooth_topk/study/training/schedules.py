@@ -7,8 +7,7 @@ from functools import partial
 from torch import Tensor
 from torch.nn import functional as F
 
-from smooth_topk import hard_topk_loss, smooth_topk_loss
-from smooth_topk.study.experiments.run_config import LOSS_FIELDS, RunConfig
+from smooth_topk.study.experiments.run_config import FIELDS_OF_LOSSES, RunConfig
 from smooth_topk.study.losses import FAMILY
 
 WARM_UP = 0.3  # the share of a "one_cycle" run in which the rate rises
@@ -61,13 +60,19 @@ def tau_at(config: RunConfig, epoch: int) -> float:
     return config.tau * (config.tau_final / config.tau) ** ((epoch - start) / (config.epochs - 1 - start))
 
 
-def loss_at(config: RunConfig, epoch: int) -> Callable[..., Tensor]:
-    """Returns the loss of one epoch, called as loss(scores, labels, reduction=...)."""
+def loss_at(config: RunConfig, epoch: int, counts: Tensor | None = None) -> Callable[..., Tensor]:
+    """Returns the loss of one epoch, called as loss(scores, labels, reduction=...).
+
+    Args:
+        counts: training samples of each class, for a loss that needs them.
+    """
+    if config.loss not in FAMILY:
+        raise ValueError(f"The loss {config.loss!r} is no longer computed; its published runs remain.")
     if config.loss == "cross_entropy":
-        return F.cross_entropy
-    if config.loss == "hard":
-        return partial(hard_topk_loss, k=config.k, margin=config.margin)
-    if config.loss == "smooth":
-        return partial(smooth_topk_loss, k=config.k, tau=tau_at(config, epoch), margin=config.margin)
-    named = {name: getattr(config, name) for name in LOSS_FIELDS[config.loss]}
-    return FAMILY[config.loss].bound(**named, **dict(config.loss_options))
+        return F.cross_entropy  # torch's own, which needs no checks
+    loss = FAMILY[config.loss]
+    chosen = {name: getattr(config, name) for name in loss.hyper_parameters if name in FIELDS_OF_LOSSES}
+    if "tau" in chosen:
+        chosen["tau"] = tau_at(config, epoch)
+    bound = loss.bound(**chosen, **dict(config.loss_options))
+    return partial(bound, counts=counts) if loss.needs_counts else bound

@@ -11,7 +11,7 @@ from smooth_topk.study.experiments import further_runs, registry
 from smooth_topk.study.experiments.expected_cost import expected_seconds
 from smooth_topk.study.experiments.profiles import PROFILES
 from smooth_topk.study.experiments.registry import EXPERIMENTS
-from smooth_topk.study.experiments.run_config import LOSS_FIELDS, RunConfig
+from smooth_topk.study.experiments.run_config import LOSS_FIELDS, LOSS_OPTIONS, RunConfig
 from smooth_topk.study.losses import FAMILY
 from smooth_topk.study.records.published import published_runs
 
@@ -267,12 +267,10 @@ def test_the_search_on_features_gives_every_loss_as_many_trials_and_tries_the_pa
         assert sum((run.learning_rate, run.weight_decay) == (0.1, 1e-4) for run in runs) == 2
 
 
-def test_the_losses_of_a_configuration_are_those_of_the_family():
-    ours = {"smooth_topk": "smooth", "hard_topk": "hard"}
-    assert {ours.get(name, name) for name in FAMILY} == set(LOSS_FIELDS)
+def test_the_parameters_of_every_loss_are_fields_or_options_of_a_configuration():
     for name, loss in FAMILY.items():
-        fields_read = set(LOSS_FIELDS[ours.get(name, name)]) - {"tau_final"}
-        assert fields_read == set(loss.hyper_parameters) & {"k", "tau", "margin"}
+        assert set(LOSS_FIELDS[name]) - {"tau_final"} | set(LOSS_OPTIONS[name]) == set(loss.hyper_parameters)
+        assert RunConfig(loss=name, loss_options=LOSS_OPTIONS[name]).run_id == RunConfig(loss=name).run_id
 
 
 def test_every_loss_of_the_family_has_six_trials_per_noise_level():

@@ -29,12 +29,12 @@ def row(loss, parameters, verdict, *, k=2, tau=None, margin=None, probabilities=
 @pytest.fixture
 def measured():
     rows = [
-        row("smooth_topk", "k=2, tau=0.1, margin=1", "right", tau=0.1, margin=1.0, right=6),
-        row("smooth_topk", "k=2, tau=1, margin=1", "right", tau=1.0, margin=1.0),
-        row("smooth_topk", "k=3, tau=0.1, margin=1", "right", k=3, tau=0.1, margin=1.0, right=8),
-        row("smooth_topk", "k=2, tau=0.1, margin=0", "right", tau=0.1, margin=0.0),
-        row("hard_topk", "k=2, margin=1", "tie", margin=1.0, right=0),
-        row("hard_topk", "k=3, margin=1", "right", k=3, margin=1.0, right=5),
+        row("smooth", "k=2, tau=0.1, margin=1", "right", tau=0.1, margin=1.0, right=6),
+        row("smooth", "k=2, tau=1, margin=1", "right", tau=1.0, margin=1.0),
+        row("smooth", "k=3, tau=0.1, margin=1", "right", k=3, tau=0.1, margin=1.0, right=8),
+        row("smooth", "k=2, tau=0.1, margin=0", "right", tau=0.1, margin=0.0),
+        row("hard", "k=2, margin=1", "tie", margin=1.0, right=0),
+        row("hard", "k=3, margin=1", "right", k=3, margin=1.0, right=5),
         row("difftopk", "k=2, inverse_temperature=2, top1_share=0.5", "wrong", right=0),
         row("cross_entropy", "k=2", "right"),
     ]
@@ -70,7 +70,7 @@ def test_the_bars_of_every_loss_add_up_to_all_distributions(measured):
 
 
 def test_a_point_lies_at_the_kth_probability_and_the_sum_beyond(measured):
-    ax = calibration_map(measured, "hard_topk")
+    ax = calibration_map(measured, "hard")
     points = {item.get_label(): item.get_offsets().tolist() for item in ax.collections}
     assert points["right"] == [pytest.approx([0.1, 0.15])]
     (tie,) = (offsets for label, offsets in points.items() if label.startswith("a tie"))
@@ -78,7 +78,7 @@ def test_a_point_lies_at_the_kth_probability_and_the_sum_beyond(measured):
 
 
 def test_a_loss_that_was_not_measured_is_refused_with_those_that_were(measured):
-    with pytest.raises(ValueError, match="no rows of 'topk_entropy'; it has cross_entropy, difftopk, hard_topk"):
+    with pytest.raises(ValueError, match="no rows of 'topk_entropy'; it has cross_entropy, difftopk, hard, smooth"):
         calibration_map(measured, "topk_entropy")
 
 

@@ -10,18 +10,21 @@ from torch.nn import functional as F
 
 from smooth_topk import hard_topk_loss, smooth_topk_loss
 from smooth_topk.study.losses import (
+    aldr_kl_loss,
     cross_entropy,
     difftopk_loss,
     generalised_cross_entropy,
+    lapsum_topk_loss,
+    logit_adjusted_cross_entropy,
     noised_topk_loss,
     soft_topk_mean,
     switched_topk_loss,
     topk_entropy,
     topk_hinge_alpha,
     topk_hinge_beta,
-    topk_transition_loss,
     truncated_topk_entropy,
 )
+from smooth_topk.study.losses.lapsum import soft_topk
 
 FLOAT64 = 1e-12
 FLOAT32 = 1e-6
@@ -83,7 +86,7 @@ def test_with_k_1_alpha_beta_and_the_hard_loss_are_the_multiclass_hinge():
 def test_with_k_1_the_softmax_losses_are_cross_entropy():
     scores, labels = draw()
     expected = F.cross_entropy(scores, labels, reduction="none")
-    for loss in (topk_entropy, truncated_topk_entropy, topk_transition_loss):
+    for loss in (topk_entropy, truncated_topk_entropy):
         assert torch.allclose(loss(scores, labels, k=1, reduction="none"), expected, atol=FLOAT64)
     assert torch.allclose(difftopk_loss(scores, labels, k=1, reduction="none"), expected, atol=1e-3)
 
@@ -145,17 +148,59 @@ def test_truncated_top_k_entropy_sums_the_smallest_other_scores(k):
         assert losses[row] == pytest.approx(math.log(1 + sum(math.exp(v) for v in kept)), abs=1e-10)
 
 
-def test_the_transition_loss_is_cross_entropy_outside_the_top_k_and_the_group_far_inside():
-    scores = torch.tensor([[5.0, 4.0, 1.0, 0.0], [50.0, 49.0, 1.0, 0.0]], dtype=torch.float64)
-    outside = topk_transition_loss(scores, torch.tensor([2, 3]), k=2, reduction="none")
-    assert torch.allclose(outside, F.cross_entropy(scores, torch.tensor([2, 3]), reduction="none"), atol=FLOAT64)
-    inside = topk_transition_loss(scores[1:], torch.tensor([1]), k=2)
-    group = -scores[1].log_softmax(0)[:2].logsumexp(0)
-    assert inside.item() == pytest.approx(group.item(), abs=1e-10)
-    assert inside < 1e-9
-    near = torch.tensor([[5.0, 1.0 + 1e-9, 1.0, 0.0]], dtype=torch.float64)
-    label = torch.tensor([1])
-    assert topk_transition_loss(near, label, k=2).item() == pytest.approx(F.cross_entropy(near, label).item(), abs=1e-6)
+@pytest.mark.parametrize("scale", [1e-3, 0.1, 1.0, 30.0])
+@pytest.mark.parametrize("k", [1, 3, 5])
+def test_the_soft_top_k_of_lapsum_sums_to_k_and_tends_to_the_hard_one(k, scale):
+    scores, _ = draw()
+    p = soft_topk(scores, k, scale)
+    assert torch.allclose(p.sum(1), torch.full((len(p),), float(k), dtype=torch.float64), atol=1e-10)
+    assert ((p >= 0) & (p <= 1)).all()
+    assert (p.gather(1, scores.argsort(1)).diff(dim=1) >= 0).all()
+    if scale == 1e-3:
+        hard = torch.zeros_like(p).scatter(1, scores.topk(k).indices, 1.0)
+        assert (p - hard).abs().max() < 0.5
+
+
+def test_lapsum_is_cross_entropy_of_the_mixture():
+    scores, labels = draw()
+    top1, topk = (x.gather(1, labels[:, None])[:, 0] for x in (scores.softmax(1), soft_topk(scores, 2, 0.7)))
+    for share in (0.0, 0.3, 1.0):
+        expected = -torch.log(share * top1 + (1 - share) * topk)
+        found = lapsum_topk_loss(scores, labels, k=2, scale=0.7, top1_share=share, reduction="none")
+        assert torch.allclose(found, expected, atol=1e-10)
+
+
+def test_aldr_kl_is_the_maximum_over_the_temperature_and_cross_entropy_where_that_is_fixed():
+    scores, labels = draw()
+    a = 2 * math.log(6)
+    differences = scores - scores.gather(1, labels[:, None])
+    for_each = [
+        t * (torch.logsumexp(differences / t, 1) - math.log(6)) - a / 2 * (t - 1) ** 2
+        for t in torch.linspace(0.01, 2, 2_000, dtype=torch.float64)
+    ]
+    losses = aldr_kl_loss(scores, labels, reduction="none")
+    assert torch.allclose(losses, torch.stack(for_each).amax(0), atol=1e-5)
+    stiff = aldr_kl_loss(scores, labels, adaptivity=1e9, reduction="none")
+    assert torch.allclose(stiff, F.cross_entropy(scores, labels, reduction="none") - math.log(6), atol=1e-6)
+
+
+def test_the_minimiser_of_logit_adjusted_cross_entropy_ranks_as_balanced_data_would():
+    """A tail class with the larger density of the features must come first, though it is rarer among the samples."""
+    counts, density = torch.tensor([80, 20]), torch.tensor([0.3, 0.6], dtype=torch.float64)
+    posterior = counts * density / (counts * density).sum()
+    scores = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.LBFGS([scores], line_search_fn="strong_wolfe", max_iter=100)
+
+    def expected():
+        optimiser.zero_grad()
+        of_classes = [logit_adjusted_cross_entropy(scores, torch.tensor([y]), counts=counts) for y in range(2)]
+        loss = (torch.stack(of_classes) * posterior).sum()
+        loss.backward()
+        return loss
+
+    optimiser.step(expected)
+    assert posterior[0] > posterior[1]
+    assert torch.allclose(scores.detach().softmax(1)[0], density / density.sum(), atol=1e-4)
 
 
 @pytest.mark.parametrize(("classes", "k"), [(10, 3), (8, 5), (40, 5), (40, 20)])

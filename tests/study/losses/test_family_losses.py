@@ -14,6 +14,7 @@ FLOAT64 = 1e-12
 FLOAT32 = 2e-5  # a few roundings of float32, and of the 1e-7 that difftopk adds inside its logarithm
 BFLOAT16 = 0.05  # scores themselves are rounded to 8 bits
 EQUIVARIANT = [name for name in FAMILY if name != "difftopk"]  # a sorting network compares neighbours first
+COUNTS = 2 ** torch.arange(10)
 NOISE_DRAWS = 8  # a power of two: the package averages one-hot vectors in float32
 
 
@@ -25,6 +26,9 @@ def settings(name, k):
 def loss_function(name, k=2, rows=0, classes=0, permutation=None):
     """A loss with its hyper-parameters; the noised one gets the same noise at every call."""
     bound = FAMILY[name].bound(**settings(name, k))
+    if FAMILY[name].needs_counts:
+        counts = COUNTS if permutation is None else COUNTS[:classes][permutation]
+        return lambda scores, labels, **options: bound(scores, labels, counts=counts[: scores.shape[1]], **options)
     if name != "noised_topk":
         return bound
     noise = torch.randn(rows, classes, NOISE_DRAWS, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
@@ -114,12 +118,11 @@ def test_a_larger_true_score_never_costs_more(name):
     assert (scores.grad.gather(1, labels[:, None]) <= FLOAT64).all()
 
 
-@pytest.mark.parametrize("name", ["topk_hinge_alpha", "topk_hinge_beta", "topk_entropy", "cross_entropy"])
+@pytest.mark.parametrize("name", [name for name, loss in FAMILY.items() if loss.convex])
 def test_losses_said_to_be_convex_lie_below_their_chords(name):
-    assert FAMILY[name].convex
     left, labels = random_scores(rows=400, classes=6, seed=1, scale=4.0)
     right, _ = random_scores(rows=400, classes=6, seed=2, scale=4.0)
-    loss = loss_function(name, 3)
+    loss = loss_function(name, 3, *left.shape)
     for share in (0.25, 0.5, 0.75):
         between = loss(share * left + (1 - share) * right, labels, reduction="none")
         chord = share * loss(left, labels, reduction="none") + (1 - share) * loss(right, labels, reduction="none")
@@ -163,7 +166,7 @@ def test_float32_agrees_with_float64_and_nothing_is_infinite_for_scores_of_any_s
     assert ((results[0] - results[1]).abs() / size).max() < (FLOAT32 if name != "difftopk" else 2e-2)
 
 
-@pytest.mark.parametrize("name", ["hard_topk", "topk_hinge_alpha", "topk_hinge_beta", "smooth_topk", "switched_topk"])
+@pytest.mark.parametrize("name", ["hard", "topk_hinge_alpha", "topk_hinge_beta", "smooth", "switched_topk"])
 def test_a_loss_below_its_bound_means_a_correct_prediction(name):
     """An error of the top-k prediction costs at least the margin, up to τ log k for the smooth losses."""
     scores, labels = random_scores(rows=500, classes=6, seed=9)
@@ -176,7 +179,7 @@ def test_a_loss_below_its_bound_means_a_correct_prediction(name):
 
 @pytest.mark.parametrize("name", FAMILY)
 def test_wrong_tensors_are_refused_in_a_sentence_with_the_value_received(name):
-    loss = FAMILY[name].bound(**settings(name, 2))
+    loss = loss_function(name, 2, 3, 4)
     scores, labels = torch.zeros(3, 4), torch.tensor([0, 1, 2])
     for arguments, words in (
         ((scores.long(), labels), "int64"),
@@ -211,7 +214,10 @@ def test_a_k_that_leaves_no_class_out_is_refused(name):
         ("difftopk", {"inverse_temperature": 0.0}),
         ("difftopk", {"top1_share": -0.1}),
         ("noised_topk", {"epsilon": -1.0}),
-        ("noised_topk", {"samples": 0}),
+        ("lapsum", {"scale": 0.0}),
+        ("lapsum", {"top1_share": 1.5}),
+        ("aldr_kl", {"temperature": 0.0}),
+        ("aldr_kl", {"adaptivity": 1.0}),
         ("switched_topk", {"threshold": 1.0}),
         ("switched_topk", {"tau": 0.0}),
     ],
@@ -233,4 +239,4 @@ def test_every_loss_of_the_registry_has_a_description_and_a_known_reference():
         assert f"{{{loss.reference}," in known, name
         assert loss.description.endswith("."), name
         assert loss.checked_against, name
-    assert FAMILY["hard_topk"].function is hard_topk_loss
+    assert FAMILY["hard"].function is hard_topk_loss
