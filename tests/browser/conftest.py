@@ -133,7 +133,7 @@ def write_small_chapters(folder: Path) -> None:
             v4.new_code_cell("# Two and two are four.\nassert 2 + 2 == 4"),
             v4.new_markdown_cell("Space between the figures, so that the second is far below.\n\n" + 60 * "- line\n"),
             v4.new_markdown_cell("Move it.\n\n**Figure.** The line is as steep as $\\tau$."),
-            v4.new_code_cell("controls.explore(draw, tau=1.0)", outputs=[live_output()]),
+            v4.new_code_cell("controls.explore(draw, tau=1.0)", outputs=[question_output(), live_output()]),
         ]
     )
     second = v4.new_notebook(
@@ -168,6 +168,18 @@ def live_output() -> NotebookNode:
     step = controls.widgets.IntSlider(value=1, min=0, max=3, description="step i")
     view = controls.explore(draw, tau=1.0, step=step, colour=choices)
     return v4.new_output("display_data", data=view._repr_mimebundle_())
+
+
+def question_output() -> NotebookNode:
+    """The output of `controls.predict`."""
+    from nbformat import v4
+
+    from smooth_topk.study.chapters import questions
+
+    html = questions.question_html(
+        "$\\tau$ grows?", ["It falls.", "It gets steeper."], right=1, then="Its slope is $\\tau$."
+    )
+    return v4.new_output("display_data", data={"text/html": html})
 
 
 def widget_output() -> NotebookNode:

@@ -23,6 +23,7 @@ WIDTHS = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "he
 def figure(book, watched) -> Locator:
     """The figure of the small book's first chapter: tau, a stepper and a choice."""
     watched.page.goto((book / "chapters" / "00_start_here.html").as_uri())
+    watched.page.get_by_text("Show me").click()
     found = watched.page.locator(".live-figure")
     expect(found).to_have_count(1)
     return found
@@ -67,6 +68,7 @@ def test_a_slider_moves_by_mouse(figure, watched):
 def test_a_stepper_moves_by_touch_and_stops_at_its_ends(book, new_page):
     page = new_page(viewport=WIDTHS["phone"], has_touch=True)
     page.goto((book / "chapters" / "00_start_here.html").as_uri())
+    page.get_by_text("Show me").click()
     figure = page.locator(".live-figure")
     ready(figure)
     button = figure.get_by_role("button", name="step i: next")
@@ -126,6 +128,8 @@ def test_every_control_of_every_chapter_changes_its_picture(smoke_book, watched,
     page.set_viewport_size(WIDTHS[device])
     for chapter, count in expected_figures().items():
         page.goto((smoke_book / "chapters" / f"{chapter}.html").as_uri())
+        for reveal in page.get_by_text("Show me", exact=True).all():
+            reveal.click()
         figures = page.locator(".live-figure")
         expect(figures).to_have_count(count)
         for number, figure in enumerate(figures.all(), 1):

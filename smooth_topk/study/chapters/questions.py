@@ -50,23 +50,24 @@ def predict(question: str, answers: Sequence[str], *, right: int, then: str = ""
         ...         then="The bend is several $k\tau$ wide; its place stays.")  # doctest: +SKIP
         >>> explore(draw, tau=1.0)  # doctest: +SKIP
     """
+    display(HTML(question_html(question, answers, right, then)))
+
+
+def question_html(question: str, answers: Sequence[str], right: int, then: str) -> str:
+    """Returns what `predict` shows."""
     if not 2 <= len(answers) <= 4 or not 0 <= right < len(answers):
         raise ValueError(f"A question has two to four answers and one is right, got {len(answers)} and right={right}.")
     name = "predict-" + blake2s(question.encode(), digest_size=5).hexdigest()
-
     radio = f'<input type="radio" name="{name}" autocomplete="off"'
 
     def choice(kind: str, text: str) -> str:
         return f'<label class="{kind}">{radio}>{_shown(text)}</label>'
 
     choices = [choice("right" if place == right else "wrong", text) for place, text in enumerate(answers)]
-    display(
-        HTML(
-            f'{STYLE}<form class="predict mathjax_process"><p><b>{_shown(question)}</b></p>'
-            f'{radio} class="unanswered" aria-label="not answered yet" checked>'
-            f"{''.join(choices)}{choice('reveal', 'Show me')}"
-            f'<p class="then">{_shown(then)}</p></form>'
-        )
+    return (
+        f'{STYLE}<form class="predict mathjax_process"><p><b>{_shown(question)}</b></p>'
+        f'{radio} class="unanswered" aria-label="not answered yet" checked>'
+        f'{"".join(choices)}{choice("reveal", "Show me")}<p class="then">{_shown(then)}</p></form>'
     )
 
 
