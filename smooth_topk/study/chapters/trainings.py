@@ -1,18 +1,24 @@
 """The trainings of a study chapter: trains those that are missing, and shows them next to the published ones."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
+from smooth_topk.study import tables
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.experiments.selections import trained
 from smooth_topk.study.grid import run_grid
 from smooth_topk.study.records.evidence import published, yours
 from smooth_topk.study.records.paths import records_folder, runs_folder
 
-SETTING = ("noise_level", "noise_grouping", "train_size", "cycles")  # what runs differ in besides loss and seed
+SETTING: dict[str, Callable[[RunConfig], Any]] = {  # what runs of a chapter differ in, besides their seed
+    "loss": lambda run: run.loss_name,
+    "noise": lambda run: f"{run.noise_level:g}",
+    "grouping": lambda run: tables.GROUPING_NAMES[run.noise_grouping] if run.noise_level else "–",
+    "training set": lambda run: tables.size_name(run.train_size),
+}
 NOT_RUN = "not run"
 
 
@@ -53,13 +59,13 @@ def published_and_yours(grid: Sequence[RunConfig], profile: str, metric: str = "
     """Returns a metric in percent by loss and setting: the mean of the published runs, and of the same runs on this
     machine."""
     grid = list({run.run_id: run for run in grid}.values())
-    names = [name for name in SETTING if len({getattr(run, name) for run in grid}) > 1]
-    settings = [{"loss": run.loss_name, **{name: getattr(run, name) for name in names}} for run in grid]
+    settings = [{name: describe(run) for name, describe in SETTING.items()} for run in grid]
     table = pd.DataFrame(settings, index=[run.run_id for run in grid])
+    names = [name for name in SETTING if name == "loss" or table[name].nunique() > 1]
     for name, runs in (("published", published(grid)), ("yours", yours(grid, profile))):
         table[name] = 100 * runs.set_index("run_id")[metric].astype(float)
     table["difference"] = table["yours"] - table["published"]
-    groups = table.groupby(["loss", *names], sort=False, dropna=False)
+    groups = table.groupby(names, sort=False)
     means = groups[["published", "yours", "difference"]].mean()
     shown = means.map(lambda value: NOT_RUN if pd.isna(value) else f"{value:.2f}")
     shown.insert(0, "runs", groups.size())

@@ -137,7 +137,6 @@ def _train(values: dict, options: dict, settings: dict[str, str], events: connec
     """Trains one run in a process of its own."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     os.environ.update(settings)  # before CUDA starts
-    torch.set_num_threads(1)
 
     def send(event: int | str) -> None:
         with contextlib.suppress(OSError):  # the grid has ended

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.records.runs import read_record
 from smooth_topk.study.training.fit import fit
@@ -133,7 +131,6 @@ def _show(progress: Any, running: dict[str, RunConfig], on_epoch: Callable) -> N
 def _train(values: dict, options: dict, progress: Any) -> str:
     """Trains one run on a node; returns why it failed, or nothing."""
     config = RunConfig.from_dict(values)
-    torch.set_num_threads(1)
 
     def on_epoch(row: dict) -> None:
         progress.put.remote(config.run_id, row["epoch"] + 1)
