@@ -170,7 +170,7 @@ assert np.allclose(summation(e, k), sigmas[: k + 1])
 # %% tags=["hide-input"]
 controls.explore(
     lambda ax, step: figures.summation_grid(e, k, step=step, ax=ax),
-    size=(8, 2.6),
+    size=(7, 2.6),
     step=widgets.IntSlider(description="step i", value=4, min=0, max=len(e)),
 )
 
@@ -219,7 +219,7 @@ assert np.allclose(divide_and_conquer(e, k), sigmas[: k + 1])
 # %% tags=["hide-input"]
 controls.explore(
     lambda ax, level, k: figures.product_tree(e, k, levels=level, ax=ax),
-    size=(8.4, 4.0),
+    size=(7.4, 3.8),
     level=widgets.IntSlider(description="level", value=3, min=0, max=3),
     k=controls.k_slider(k, maximum=6),
 )

@@ -8,7 +8,7 @@ from smooth_topk.study.figures.style import BLUE, DARK, GREY, new_axes
 
 PALE = "#e3edf7"  # BLUE as a background
 Node = tuple[list, float, bool]  # of the tree: coefficients, place from left to right, whether terms were dropped
-TREE_SIZE = (8.4, 4.0)  # inches: of eight leaves, at a size that can be read on a page
+TREE_SIZE = (7.4, 3.8)  # inches: wide enough for eight leaves
 
 
 def summation_grid(e: list, k: int, *, step: int | None = None, ax: Axes | None = None) -> Axes:
@@ -107,8 +107,8 @@ def _write_polynomial(ax: Axes, place: float, height: int, coefficients: list, d
     """Writes a node as terms joined by plus, three terms per line; dots stand for dropped terms."""
     terms = polynomial_text(coefficients) + (["…"] if dropped else [])
     lines = [" + ".join(terms[start : start + 3]) for start in range(0, len(terms), 3)]
-    box = {"boxstyle": "round,pad=0.3", "facecolor": PALE, "edgecolor": BLUE, "linewidth": 0.8}
-    ax.text(place, height, "\n+ ".join(lines), ha="center", va="center", fontsize=11, color=DARK, bbox=box)
+    box = {"boxstyle": "round,pad=0.25", "facecolor": PALE, "edgecolor": BLUE, "linewidth": 0.8}
+    ax.text(place, height, "\n+ ".join(lines), ha="center", va="center", fontsize=10, color=DARK, bbox=box)
 
 
 def _beside(value: float) -> float:
