@@ -45,6 +45,10 @@ ipywidgets.HBox([seen, button])
 from smooth_topk.study.chapters import controls
 controls.explore(lambda ax, tau: ax.plot([0, 1], [0, tau]), tau=0.1)
 """,
+    """
+from smooth_topk.study.chapters.training_demo import TrainingDemo
+TrainingDemo(k=3)
+""",
 ]
 
 
@@ -203,5 +207,9 @@ def test_the_explorer_and_python_follow_each_other(lab, watched, screenshots):
     expect(tau).to_have_attribute("aria-valuetext", "tau 10", timeout=START)
 
     move_slider_and_see_the_picture_change(page)
+    demo = page.locator(".training-demo")
+    demo.get_by_role("button", name="One step").click()
+    expect(demo).to_have_attribute("data-steps", "1")
+    expect(demo.get_by_text("Smooth loss, k = 3")).to_be_visible()
     page.screenshot(path=screenshots / "jupyterlab.png")
     assert watched.external == []
