@@ -159,15 +159,16 @@ class _LinearLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, gradients = ctx.saved_tensors[:3], ctx.saved_tensors[3:]
+        input, linear_weight, linear_bias, *gradients = ctx.saved_tensors
+        inputs = (input, linear_weight, linear_bias)
         needs, plan = ctx.needs_input_grad[:3], ctx.plan
         if torch.is_grad_enabled():  # this derivative may be differentiated
             wanted = [tensor for tensor, needed in zip(inputs, needs, strict=True) if needed]
-            loss = _plain_loss(*inputs, plan.labels, plan.weight, plan.settings)
+            loss = _plain_loss(input, linear_weight, linear_bias, plan.labels, plan.weight, plan.settings)
             found = iter(torch.autograd.grad(loss, wanted, grad.to(loss.dtype), create_graph=True))
             return *(next(found) if needed else None for needed in needs), None
         if plan.settings.reduction == "none":
-            _, gradients = _loss_and_gradients(*inputs, plan, needs, grad)
+            _, gradients = _loss_and_gradients(input, linear_weight, linear_bias, plan, needs, grad)
         else:
             gradients = [gradient if gradient is None else times(gradient, grad) for gradient in gradients]
         return *(g if g is None else g.to(tensor.dtype) for g, tensor in zip(gradients, inputs, strict=True)), None

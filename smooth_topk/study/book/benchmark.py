@@ -13,6 +13,7 @@
     k_sweep             k from 1 to 200 at n = 1,000            speed_k_sweep, speed_exponents
     training_step       three networks                          speed_training_step
     peers               losses of other packages                speed_peers
+    linear              classifier and loss, 50,000 classes     speed_linear
     family              the losses that chapter 15 compares     family_cost
     stability           Table 5 with errors, real scores        stability
     accuracy            the worst error of every algorithm      accuracy
@@ -36,6 +37,7 @@ from tqdm import tqdm
 
 from smooth_topk.study import measure
 from smooth_topk.study.measure.family_cost import measure_family
+from smooth_topk.study.measure.linear_loss import measure_linear
 from smooth_topk.study.measure.training_step import measure_training_step
 from smooth_topk.study.records.files import make_writable_folder, write_whole
 from smooth_topk.study.records.imagenet_scores import read_scores
@@ -59,6 +61,7 @@ TIMED = {  # what matters most first
     "k_sweep": measure.measure_k_sweep,
     "training_step": measure_training_step,
     "peers": measure.measure_peers,
+    "linear": measure_linear,
     "family": measure_family,
 }
 SECTIONS = (*TIMED, "stability", "accuracy")
