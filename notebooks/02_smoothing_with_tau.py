@@ -102,7 +102,7 @@ for value in (0.01, 0.1, 1.0, 3.0):
 #
 # $$\max_i a_i \;\le\; \tau \log \sum_i \exp(a_i/\tau) \;\le\; \max_i a_i + \tau \log m,$$
 #
-# because the sum is at least its largest term and at most $m$ times as large. So it tends to the maximum as
+# because the sum is at least its largest term and at most $m$ times that term. So it tends to the maximum as
 # $\tau \to 0$. With this replacement for both maxima, Proposition 1 becomes eq. (9), the smooth top-$k$ loss:
 #
 # $$\begin{aligned}
@@ -175,7 +175,7 @@ three = controls.k_slider(3, maximum=6)
 controls.explore(draw_derivatives, panels=(2, 1), size=(5.4, 3.6), tau=tau, k=three)
 
 # %%
-# In every row the derivatives sum to zero, and only that of the label is negative.
+# In every row the derivatives sum to zero, and only the label's is negative.
 found = measure.derivatives(scores, labels, k=k, taus=[0.03, 0.3, 3.0], margin=margin)
 for name, values in found.items():
     without_label = values.scatter(1, labels[:, None], 0.0)
