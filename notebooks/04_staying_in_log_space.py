@@ -164,7 +164,6 @@ cells = [(name, tau, scale) for name in three for tau in taus for scale in scale
 overflow = pd.DataFrame(cells, columns=["dtype", "tau", "scale"])
 overflow["error"] = [summation_error(formats[n], tau, scale) for n, tau, scale in cells]
 
-# %%
 axes = figures.error_maps(overflow, panels="dtype", scale=(1e-16, 1.0))
 
 # %% [markdown]
@@ -247,14 +246,15 @@ for small in (1e-36, 1e-39):
 # ## Table 5
 #
 # The paper's table asks one question: did the forward pass overflow? SA is the summation algorithm and DC is divide and
-# conquer, the tree. A tick means that all results are finite. Our part of the table adds, in brackets, the largest
+# conquer, the tree. A tick means that all results are finite. Our part of the table adds the largest
 # relative error of the loss over 128 images of ImageNet, scored by a trained network. It also has more rows. "Autograd"
 # is the tree again, with automatic differentiation in place of the paper's backward pass. "Pivot" is the algorithm of
 # chapter 6, and "fused (Numba)" is the same algorithm as one compiled kernel.
 
 # %% tags=["hide-input"]
 stability = pd.read_csv(paths.published_folder() / "stability.csv")
-tables.show(tables.stability_table(stability))
+shown = tables.show(tables.stability_table(stability))
+shown.set_properties(**{"white-space": "nowrap"})
 
 # %% [markdown]
 # The paper's part and ours agree in all cells but one. Summation in float32 at $\tau = 0.1$ overflows in the paper and

@@ -203,7 +203,6 @@ rows = [
 ]
 broken = pd.DataFrame(rows, columns=["e", "derivative", "error"])
 
-# %%
 ax = figures.error_curves(broken, x="e", curves="derivative")
 
 # %% [markdown]
@@ -363,7 +362,6 @@ def by_parts(x, log_sigma, j):
     return torch.exp(x + log_delta - log_sigma[:, j, None]), agree
 
 
-# %% tags=["hide-input"]
 def with_rules(x):
     """Derivatives of log sigma_k by x for four rules of taking the series."""
     log_sigma = divide_and_conquer.log_sigma(x, k + series_order)
@@ -381,7 +379,6 @@ def with_rules(x):
     return {name: torch.where(use, by_series, v) for name, (v, use) in rules.items()}
 
 
-# %% tags=["hide-input"]
 derivative = torch.func.jacrev(lambda row: log_symmetric_polynomials(row, k)[k])
 normal = torch.randn(64, classes, generator=generator)
 columns = {}
@@ -450,7 +447,6 @@ losses = {
 drawn = measure.random_scores(samples, classes)
 errors = measure.error_table(losses, *drawn, k=k, taus=taus, scales=scales)
 
-# %%
 shown = errors[errors["algorithm"] != "series p = 4, package"]
 axes = figures.error_maps(shown, error="gradient_error")
 

@@ -461,6 +461,11 @@ assert torch.allclose(newton(u, 5), one_by_one(u, 5))
 # ($n = 5k$). Few classes are the worst case, because nearly all of them are in the head.
 
 
+# %% [markdown]
+# **Figure.** Error of the gradient against $k$ when the polynomials of the tail come from Newton's identities. In the
+# worst case the error grows like $2^k$. With many classes it hardly grows.
+
+
 # %% tags=["hide-input"]
 def newton_error(k, n, dtype):
     """Largest error of a gradient whose tail is computed by Newton in dtype."""
@@ -485,12 +490,6 @@ lost = pd.DataFrame(
     + [(d, "$2^k$ × float32 rounding", 2**d * 2.0**-24) for d in newton_degrees],
     columns=["k", "arithmetic", "gradient_error"],
 )
-
-# %% [markdown]
-# **Figure.** Error of the gradient against $k$ when the polynomials of the tail come from Newton's identities. In the
-# worst case the error grows like $2^k$. With many classes it hardly grows.
-
-# %%
 options = {"x": "k", "error": "gradient_error", "curves": "arithmetic"}
 ax = figures.error_curves(lost, **options)
 
@@ -530,8 +529,6 @@ losses = {
     "pivot": package,
 }
 errors = measure.error_table(losses, batch, labels, k=5, taus=taus, scales=scales)
-
-# %%
 axes = figures.error_maps(errors, error="gradient_error")
 
 # %% tags=["hide-input"]

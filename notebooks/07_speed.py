@@ -39,6 +39,7 @@ from smooth_topk.study import figures, measure, tables
 from smooth_topk.study.chapters import notebook
 from smooth_topk.study.experiments.names import network_name
 from smooth_topk.study.figures.speed import looks_of_algorithms
+from smooth_topk.study.measure.speed import both_call
 from smooth_topk.study.records import evidence, paths
 
 notebook.start(profile)
@@ -215,20 +216,20 @@ ax = figures.speed_figure(most, baseline="cross_entropy")
 
 
 # %% tags=["hide-input"]
-def curves(table, x, y, ax):
+def curves(table, x, y, xlabel, ylabel):
     """One curve per algorithm; the same name looks the same in every figure."""
+    ax = figures.new_axes()
     for name, look in looks_of_algorithms(table["algorithm"].unique()).items():
         part = table[table["algorithm"] == name]
         ax.plot(part[x], part[y], label=tables.algorithm_name(name), **look)
-    ax.set(xscale="log", yscale="log", xlabel=x)
+    ax.set(xscale="log", yscale="log", xlabel=xlabel, ylabel=ylabel)
     ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
 
 
 memory = recorded("memory")
 size = 4 * memory["batch"] * memory["n"]
-ax = figures.new_axes()
-curves(memory.assign(multiple=memory["peak_bytes"] / size), "n", "multiple", ax)
-ax.set(xlabel="number of classes n", ylabel="peak memory ÷ scores")
+multiples = memory.assign(multiple=memory["peak_bytes"] / size)
+curves(multiples, "n", "multiple", "number of classes n", "peak memory ÷ scores")
 
 # %% tags=["hide-input"]
 share = memory.pivot(index="n", columns="algorithm", values="ratio")
@@ -242,14 +243,8 @@ tables.show(shown.rename_axis("peak memory ÷ cross-entropy's"))
 # Here and now, 1,000 classes: pivot allocates at most twice what cross-entropy does.
 scores = torch.randn(batch, 1000, requires_grad=True)
 labels = torch.randint(1000, (batch,))
-
-
-def gradient(loss):
-    return torch.autograd.grad(loss(scores, labels, k=k, tau=1.0), scores)
-
-
 peaks = {
-    name: measure.peak_bytes(lambda name=name: gradient(contenders[name]))
+    name: measure.peak_bytes(both_call(contenders[name], scores, labels, k, 1.0))
     for name in ("cross_entropy", "pivot")
 }
 assert peaks["pivot"] <= 2 * peaks["cross_entropy"]
@@ -278,10 +273,8 @@ tables.show(shown.rename_axis("exponent"))
 
 # %% tags=["hide-input"]
 sweep = recorded("k_sweep")
-per_sample = 1e6 * sweep["seconds"] / sweep["batch"]
-ax = figures.new_axes()
-curves(sweep.assign(microseconds=per_sample), "k", "microseconds", ax)
-ax.set(ylabel="time per sample (µs)")
+per_sample = sweep.assign(time=1e6 * sweep["seconds"] / sweep["batch"])
+curves(per_sample, "k", "time", "k", "time per sample (µs)")
 
 # %% tags=["hide-input"]
 of_pivot = sweep[sweep["algorithm"] != "cross_entropy"]

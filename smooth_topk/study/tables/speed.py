@@ -91,5 +91,5 @@ def _mark(part: pd.DataFrame, absent: str) -> str:
     if part.empty:
         return absent
     stable = bool(part["stable"].all())
-    error = f" ({part['error'].max():.0e})" if stable and "error" in part else ""
+    error = f" {part['error'].max():.0e}".replace("e-0", "e-") if stable and "error" in part else ""
     return ("✓" if stable else "✗") + error
