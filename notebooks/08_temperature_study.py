@@ -108,9 +108,9 @@ assert on_images[[0.0, 0.001, 0.01, 0.1, 1.0]].tolist() == [
     52.2,
 ]
 assert all(1 < on_images[0.1] - on_images[tau] < 2 for tau in (10.0, 100.0))
-if len(features) == len(features_grid):
-    on_features = by_temperature(features).round(1)
-    assert (on_features.min(), on_features.max()) == (88.3, 89.2)
+assert len(features) == len(features_grid)
+on_features = by_temperature(features).round(1)
+assert (on_features.min(), on_features.max()) == (88.3, 89.2)
 
 # %% [markdown]
 # **Where rates and decays come from.** Within a scale, every temperature has the same pair of rate and decay, as in the
@@ -155,17 +155,17 @@ for metric in ("last_test_top5", "last_train_top5"):
 
 # %% tags=["hide-input"]
 # The accuracies are those of the tables, and nothing helps at τ = 0.001.
-if len(causes) == len(causes_grid):
-    at = tables.small_temperature
-    assert round(at(causes, 0.01, epochs=72), 1) == 46.6
-    assert round(at(causes, 0.01, epochs=24), 1) == 33.3
-    failed = causes[causes["tau"].eq(0.001)]["last_test_top5"].mul(100).astype(float)
-    assert (failed.min().round(1), failed.max().round(1)) == (13.5, 17.7)
-    assert len(failed) == 5
-    assert round(at(causes, 0.0)) == round(on_images[0.0]) == 14
-    slow = small[small["tau"].eq(0.01)].groupby(["learning_rate", "epochs"])
-    learned = slow["last_train_top5"].mean().mul(100).round()
-    assert learned.to_dict() == {(0.1, 24): 53, (1.6, 24): 40, (1.6, 72): 89}
+assert len(causes) == len(causes_grid)
+at = tables.small_temperature
+assert round(at(causes, 0.01, epochs=72), 1) == 46.6
+assert round(at(causes, 0.01, epochs=24), 1) == 33.3
+failed = causes[causes["tau"].eq(0.001)]["last_test_top5"].mul(100).astype(float)
+assert (failed.min().round(1), failed.max().round(1)) == (13.5, 17.7)
+assert len(failed) == 5
+assert round(at(causes, 0.0)) == round(on_images[0.0]) == 14
+slow = small[small["tau"].eq(0.01)].groupby(["learning_rate", "epochs"])
+learned = slow["last_train_top5"].mean().mul(100).round()
+assert learned.to_dict() == {(0.1, 24): 53, (1.6, 24): 40, (1.6, 72): 89}
 
 # %% [markdown]
 # ## Which derivatives are not zero at the first step
@@ -261,16 +261,14 @@ axes = figures.training_gradients(watched)
 
 # %% tags=["hide-input"]
 # Ranks, norms and shares are those that the text names.
-if len(watched):
-    by_loss = {name: part.set_index("epoch") for name, part in watched.groupby("loss")}
-    small_tau = by_loss.pop("L_{5,0.001}")
-    assert all(
-        (part["rank"][0], part["rank"][24]) == (52, 1) for part in by_loss.values()
-    )
-    assert (small_tau["rank"][1:].min(), small_tau["rank"][1:].max()) == (16, 42)
-    assert 0.83 < small_tau["share"][1:].min() < small_tau["share"][1:].max() < 0.97
-    assert small_tau["norm"][24] > 0.7 * small_tau["norm"][0]
-    assert all(part["norm"][24] < 0.3 * part["norm"][0] for part in by_loss.values())
+assert len(watched)
+by_loss = {name: part.set_index("epoch") for name, part in watched.groupby("loss")}
+small_tau = by_loss.pop("L_{5,0.001}")
+assert all((part["rank"][0], part["rank"][24]) == (52, 1) for part in by_loss.values())
+assert (small_tau["rank"][1:].min(), small_tau["rank"][1:].max()) == (16, 42)
+assert 0.83 < small_tau["share"][1:].min() < small_tau["share"][1:].max() < 0.97
+assert small_tau["norm"][24] > 0.7 * small_tau["norm"][0]
+assert all(part["norm"][24] < 0.3 * part["norm"][0] for part in by_loss.values())
 
 # %% [markdown]
 # ## To anneal or not to anneal
@@ -316,8 +314,8 @@ show_by_scale(falling)
 # %% tags=["hide-input"]
 # The accuracies of a falling and of a fixed τ are those that the text names.
 assert [round(value, 1) for value in annealed(falling["images"])] == [52.0, 52.2]
-if len(falling["features"]) == 6:
-    assert [round(value, 1) for value in annealed(falling["features"])] == [88.7, 89.2]
+assert len(falling["features"]) == 6
+assert [round(value, 1) for value in annealed(falling["features"])] == [88.7, 89.2]
 
 # %% [markdown]
 # Now as the paper did it. The network is trained with $\tau = 1$ to the end. Then it is fine-tuned for as many epochs
@@ -337,15 +335,15 @@ show_by_scale({"features": trained, "images": on_pictures})
 
 # %% tags=["hide-input"]
 # The accuracies of the fine-tuned networks are those that the text names.
-if len(on_pictures) == 2:
-    assert (on_pictures["best_epoch"] < 24).all()
-    ends = on_pictures[["test_top5", "last_test_top5"]].mul(100).round(1)
-    assert (ends == [52.8, 51.6]).all(axis=None)
+assert len(on_pictures) == 2
+assert (on_pictures["best_epoch"] < 24).all()
+ends = on_pictures[["test_top5", "last_test_top5"]].mul(100).round(1)
+assert (ends == [52.8, 51.6]).all(axis=None)
 fine_tuned = trained.assign(falls=trained["tau_final"].notna()).groupby("falls")
 ends = fine_tuned[["test_top5", "last_test_top5"]].mean().mul(100).astype(float)
-if len(trained) == 10:
-    assert ends.loc[True].round(1).tolist() == [89.1, 88.5]
-    assert ends.loc[False].round(1).tolist() == [89.0, 89.0]
+assert len(trained) == 10
+assert ends.loc[True].round(1).tolist() == [89.1, 88.5]
+assert ends.loc[False].round(1).tolist() == [89.0, 89.0]
 
 # %% [markdown]
 # ## The paper's own setting

@@ -93,24 +93,24 @@ tables.show(tables.gain_table(features, by="train_images"))
 # %% tags=["hide-input"]
 # The differences and accuracies in the text above are those of the recorded runs.
 assert gain.round(1)[[0.05, 1.0]].tolist() == [2.1, -0.1]
-if len(features) == len({run.run_id for run in features_grid}):
-    low, one = (
-        findings.gains(features, "train_images", name).round(1)
-        for name in ("L_{5,0.1}", "L_{5,1}")
-    )
-    assert (low.max(), low[2200], low[45000]) == (-0.3, -0.9, -0.3)
-    assert one[[2200, 4500]].abs().max() <= 0.2
-    assert one.loc[11200:].tolist() == [-0.6, -0.3, -0.5]
-    small = features[features["train_images"] < 5000]
-    last = evidence.epochs_of(small).groupby("run_id")["train_top5"].last()
-    fitted = small["run_id"].map(last).groupby(small["loss"]).mean()
-    assert fitted["smooth"] > 0.999
-    assert fitted["cross_entropy"] > 0.998
-    plain = features[features["loss"] == "cross_entropy"]
-    last = evidence.epochs_of(plain).groupby("run_id")["train_top5"].last()
-    by_images = plain["run_id"].map(last).groupby(plain["train_images"]).mean()
-    large = by_images[[11200, 22500, 45000]].mul(100).astype(float)
-    assert large.round(1).tolist() == [98.5, 96.1, 94.0]
+assert len(features) == len({run.run_id for run in features_grid})
+low, one = (
+    findings.gains(features, "train_images", name).round(1)
+    for name in ("L_{5,0.1}", "L_{5,1}")
+)
+assert (low.max(), low[2200], low[45000]) == (-0.3, -0.9, -0.3)
+assert one[[2200, 4500]].abs().max() <= 0.2
+assert one.loc[11200:].tolist() == [-0.6, -0.3, -0.5]
+small = features[features["train_images"] < 5000]
+last = evidence.epochs_of(small).groupby("run_id")["train_top5"].last()
+fitted = small["run_id"].map(last).groupby(small["loss"]).mean()
+assert fitted["smooth"] > 0.999
+assert fitted["cross_entropy"] > 0.998
+plain = features[features["loss"] == "cross_entropy"]
+last = evidence.epochs_of(plain).groupby("run_id")["train_top5"].last()
+by_images = plain["run_id"].map(last).groupby(plain["train_images"]).mean()
+large = by_images[[11200, 22500, 45000]].mul(100).astype(float)
+assert large.round(1).tolist() == [98.5, 96.1, 94.0]
 
 # %%
 settings = tables.settings_table({"Table 2 on features": features_grid})
@@ -212,22 +212,22 @@ for words, some in (("of the search", searched), ("best of those tried", best)):
 
 # %% tags=["hide-input"]
 # The accuracies are those of the text, and losses with the searched decay have fitted.
-if len(fitted_runs) == len({run.run_id for run in fitted_grid}):
-    assert (searched["run_id"].map(last) > 0.999).all()
-    plain = fitted_runs[fitted_runs["loss"] == "cross_entropy"]
-    plain = plain.groupby(["train_images", "weight_decay"])["test_top5"].mean()
-    plain = (100 * plain.astype(float)).round(1)
-    assert plain[6400][[5e-4, 8e-3]].tolist() == [50.7, 56.4]
-    assert plain[12800][[5e-4, 2e-3]].tolist() == [62.0, 66.8]
-    for some, expected in ((searched, [8.3, 8.4]), (best, [2.6, 3.6])):
-        assert findings.gains(some, "train_images").round(1).tolist() == expected
-    found = tables.differences_by_seed(best, by="train_images")
-    found = tables.intervals(found, ["train_images", "loss"])
-    found = found.set_index(["train_images", "loss"])[["mean", "low", "high"]].round(1)
-    assert found.loc[12800, "L_{5,1}"].tolist() == [3.6, 3.0, 4.2]
-    assert found.loc[12800, "L_{5,0.1}"].tolist() == [3.0, 2.5, 3.5]
-    assert found.loc[6400, "L_{5,0.1}"].iloc[0] == 2.0
-    assert (found.loc[6400]["low"] < 0).all()
+assert len(fitted_runs) == len({run.run_id for run in fitted_grid})
+assert (searched["run_id"].map(last) > 0.999).all()
+plain = fitted_runs[fitted_runs["loss"] == "cross_entropy"]
+plain = plain.groupby(["train_images", "weight_decay"])["test_top5"].mean()
+plain = (100 * plain.astype(float)).round(1)
+assert plain[6400][[5e-4, 8e-3]].tolist() == [50.7, 56.4]
+assert plain[12800][[5e-4, 2e-3]].tolist() == [62.0, 66.8]
+for some, expected in ((searched, [8.3, 8.4]), (best, [2.6, 3.6])):
+    assert findings.gains(some, "train_images").round(1).tolist() == expected
+found = tables.differences_by_seed(best, by="train_images")
+found = tables.intervals(found, ["train_images", "loss"])
+found = found.set_index(["train_images", "loss"])[["mean", "low", "high"]].round(1)
+assert found.loc[12800, "L_{5,1}"].tolist() == [3.6, 3.0, 4.2]
+assert found.loc[12800, "L_{5,0.1}"].tolist() == [3.0, 2.5, 3.5]
+assert found.loc[6400, "L_{5,0.1}"].iloc[0] == 2.0
+assert (found.loc[6400]["low"] < 0).all()
 
 # %% [markdown]
 # ## The paper's own setting

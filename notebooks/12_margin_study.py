@@ -100,24 +100,24 @@ tables.show(tables.margin_table(features[5], evidence.epochs_of(features[5]), k=
 
 # %% tags=["hide-input"]
 # The worth of each margin and what five seeds resolve are as the text above says.
-if all(len(features[k]) == len(grids[k]) for k in grids):
-    gained = {k: tables.differences_by_margin(runs) for k, runs in best.items()}
-    found = {k: tables.intervals(part, ["margin"]) for k, part in gained.items()}
-    excludes_zero = {
-        (k, row.margin)
-        for k, part in found.items()
-        for row in part.itertuples()
-        if row.low * row.high > 0
-    }
-    assert excludes_zero == {(1, 4.0)}
-    mean = {k: part.set_index("margin")["mean"].round(1) for k, part in found.items()}
-    assert [mean[1][1.0], mean[1][4.0], mean[5][4.0]] == [0.2, 0.3, -0.2]
-    ends = {k: part.set_index("margin").loc[4.0].round(2) for k, part in found.items()}
-    assert ends[1][["mean", "low", "high"]].tolist() == [0.34, 0.03, 0.65]
-    assert ends[5][["mean", "low", "high"]].tolist() == [-0.16, -0.51, 0.2]
-    assert abs(mean[5][1.0]) < 0.05
-    resolved = {k: tables.resolvable(findings.worth_of_margin(best[k])) for k in best}
-    assert [round(resolved[k], 1) for k in (1, 5)] == [0.3, 0.2]
+assert all(len(features[k]) == len(grids[k]) for k in grids)
+gained = {k: tables.differences_by_margin(runs) for k, runs in best.items()}
+found = {k: tables.intervals(part, ["margin"]) for k, part in gained.items()}
+excludes_zero = {
+    (k, row.margin)
+    for k, part in found.items()
+    for row in part.itertuples()
+    if row.low * row.high > 0
+}
+assert excludes_zero == {(1, 4.0)}
+mean = {k: part.set_index("margin")["mean"].round(1) for k, part in found.items()}
+assert [mean[1][1.0], mean[1][4.0], mean[5][4.0]] == [0.2, 0.3, -0.2]
+ends = {k: part.set_index("margin").loc[4.0].round(2) for k, part in found.items()}
+assert ends[1][["mean", "low", "high"]].tolist() == [0.34, 0.03, 0.65]
+assert ends[5][["mean", "low", "high"]].tolist() == [-0.16, -0.51, 0.2]
+assert abs(mean[5][1.0]) < 0.05
+resolved = {k: tables.resolvable(findings.worth_of_margin(best[k])) for k in best}
+assert [round(resolved[k], 1) for k in (1, 5)] == [0.3, 0.2]
 for number, worth in ((7, 0.12), (8, 0.33)):
     means = tables.paper_table(number).set_index("margin")["mean"]
     assert round(means[1] - means[0], 2) == worth
@@ -156,9 +156,9 @@ tables.show(pd.DataFrame.from_dict(rows, orient="index").rename_axis("validation
 
 # %% tags=["hide-input"]
 # For k = 5 the difference excludes zero, for k = 1 it does not.
-if len(pairs) == 20:
-    assert rows["k = 5, top-5"]["difference, 5 seeds"] == "−0.53 (−0.73 to −0.32)"
-    assert rows["k = 1, top-1"]["difference, 5 seeds"].startswith("+0.08 (−")
+assert len(pairs) == 20
+assert rows["k = 5, top-5"]["difference, 5 seeds"] == "−0.53 (−0.73 to −0.32)"
+assert rows["k = 1, top-1"]["difference, 5 seeds"].startswith("+0.08 (−")
 
 # %% [markdown]
 # ## A linear problem, solved to optimality

@@ -79,12 +79,12 @@ complete = {
     "clean",
     "small",
 }
-if complete <= set(found.index):
-    shown = found[["noise_tuned", "noise_papers_pair", "noise_images", "blocks"]]
-    assert shown.tolist() == [0.6, 2.5, 4.4, 2.5]
-    assert found[["clean", "small"]].tolist() == [-0.4, -0.9]
-    agrees = claims["paper"].between(claims["low"], claims["high"])
-    assert claims["key"][agrees].tolist() == ["noise_images", "margin_1"]
+assert complete <= set(found.index)
+shown = found[["noise_tuned", "noise_papers_pair", "noise_images", "blocks"]]
+assert shown.tolist() == [0.6, 2.5, 4.4, 2.5]
+assert found[["clean", "small"]].tolist() == [-0.4, -0.9]
+agrees = claims["paper"].between(claims["low"], claims["high"])
+assert claims["key"][agrees].tolist() == ["noise_images", "margin_1"]
 margins = claims[claims["key"].str.startswith("margin")]
 assert ((margins["low"] < 0) & (margins["high"] > 0)).all()
 
@@ -123,10 +123,10 @@ panels = figures.family_figure(differences[differences["setting"].isin(four)])
 
 # %% tags=["hide-input"]
 # With 20,000 clean images no loss is ahead, and at p = 0.8 more than half are.
-if len(family) == len(registry.family_comparison()):
-    ahead = (differences["low"] > 0).groupby(differences["setting"]).mean()
-    assert ahead["20,000 images"] == 0
-    assert ahead[four[2:]].min() > 0.5
+assert len(family) == len(registry.family_comparison())
+ahead = (differences["low"] > 0).groupby(differences["setting"]).mean()
+assert ahead["20,000 images"] == 0
+assert ahead[four[2:]].min() > 0.5
 
 # %% [markdown]
 # ## What was run

@@ -411,35 +411,35 @@ panels = figures.family_figure(differences)
 
 # %% tags=["hide-input"]
 # The numbers of the text are those of the figure.
-if len(runs) == len(grid):
-    by_setting = differences.set_index(["setting", "loss"])
-    mean, low = by_setting["mean"].round(1), by_setting["low"]
-    sizes = [name for name in mean.index.unique("setting") if "images" in name]
-    for size in sizes[2:]:
-        assert (low[size] <= 0).all()
-    clean = mean["20,000 images"]
-    alike = ["label smoothing", "top-5 entropy", "difftopk"]
-    assert clean[[*alike, "top-5 hinge α", "top-5 hinge β"]].abs().max() <= 0.2
-    losers = ["L_{5,1}", "L_{5,0.1}", "generalised cross-entropy"]
-    assert clean[losers].tolist() == [-0.4, -0.5, -4.2]
-    few = ["difftopk", "top-5 entropy", "L_{5,1}"]
-    assert mean["2,200 images"][few].tolist() == [1.2, 0.8, 0.9]
-    assert mean["4,500 images"][few].tolist() == [1.2, 0.8, 0.7]
-    assert low[["2,200 images", "4,500 images"]].unstack("loss")[few].min(axis=None) > 0
-    leaders = ["difftopk", "top-5 hinge β", "L_{5,0.1}"]
-    assert mean["p = 0.8, superclasses"][leaders].tolist() == [1.5, 1.1, 1.0]
-    ahead = low["p = 0.4, superclasses"] > 0
-    leaders = ["label smoothing", "top-5 hinge β", "difftopk"]
-    assert ahead[ahead].index.tolist() == leaders
-    assert mean["p = 0.4, superclasses"][leaders].tolist() == [0.4, 0.9, 1.1]
-    robust = ["generalised cross-entropy", "L_{5,0.1}", "truncated top-5 entropy"]
-    assert mean["p = 0.8, index blocks"][robust].tolist() == [8.0, 3.8, 3.8]
-    robust = ["difftopk", "L_{5,0.1}", "generalised cross-entropy"]
-    assert mean["p = 0.4, index blocks"][robust].tolist() == [1.8, 1.8, 1.6]
-    for name in ("p = 0.8, superclasses", "p = 0.4, index blocks"):
-        assert low[name][["L_{5,0.1}", "difftopk"]].min() > 0
-    hardest = low["p = 0.8, index blocks"]
-    assert hardest["L_{5,0.1}"] > 0 > hardest["difftopk"]
+assert len(runs) == len(grid)
+by_setting = differences.set_index(["setting", "loss"])
+mean, low = by_setting["mean"].round(1), by_setting["low"]
+sizes = [name for name in mean.index.unique("setting") if "images" in name]
+for size in sizes[2:]:
+    assert (low[size] <= 0).all()
+clean = mean["20,000 images"]
+alike = ["label smoothing", "top-5 entropy", "difftopk"]
+assert clean[[*alike, "top-5 hinge α", "top-5 hinge β"]].abs().max() <= 0.2
+losers = ["L_{5,1}", "L_{5,0.1}", "generalised cross-entropy"]
+assert clean[losers].tolist() == [-0.4, -0.5, -4.2]
+few = ["difftopk", "top-5 entropy", "L_{5,1}"]
+assert mean["2,200 images"][few].tolist() == [1.2, 0.8, 0.9]
+assert mean["4,500 images"][few].tolist() == [1.2, 0.8, 0.7]
+assert low[["2,200 images", "4,500 images"]].unstack("loss")[few].min(axis=None) > 0
+leaders = ["difftopk", "top-5 hinge β", "L_{5,0.1}"]
+assert mean["p = 0.8, superclasses"][leaders].tolist() == [1.5, 1.1, 1.0]
+ahead = low["p = 0.4, superclasses"] > 0
+leaders = ["label smoothing", "top-5 hinge β", "difftopk"]
+assert ahead[ahead].index.tolist() == leaders
+assert mean["p = 0.4, superclasses"][leaders].tolist() == [0.4, 0.9, 1.1]
+robust = ["generalised cross-entropy", "L_{5,0.1}", "truncated top-5 entropy"]
+assert mean["p = 0.8, index blocks"][robust].tolist() == [8.0, 3.8, 3.8]
+robust = ["difftopk", "L_{5,0.1}", "generalised cross-entropy"]
+assert mean["p = 0.4, index blocks"][robust].tolist() == [1.8, 1.8, 1.6]
+for name in ("p = 0.8, superclasses", "p = 0.4, index blocks"):
+    assert low[name][["L_{5,0.1}", "difftopk"]].min() > 0
+hardest = low["p = 0.8, index blocks"]
+assert hardest["L_{5,0.1}"] > 0 > hardest["difftopk"]
 
 # %% [markdown]
 # The pairs of rate and decay were chosen without index blocks in view, and [chapter 9](09_noisy_labels_study.ipynb)
@@ -458,12 +458,12 @@ tables.show(tables.loss_table(hardest, headings).rename(index=NAMES))
 
 # %% tags=["hide-input"]
 # The best decay of each loss is the one that it had.
-if len(hardest) == 70:
-    kept = tables.with_best_decay(hardest)
-    assert set(kept["run_id"]) <= {run.run_id for run in grid}
-    assert set(tables.with_best_decay(hardest, metric="test_top5")["run_id"]) == set(
-        kept["run_id"]
-    )
+assert len(hardest) == 70
+kept = tables.with_best_decay(hardest)
+assert set(kept["run_id"]) <= {run.run_id for run in grid}
+assert set(tables.with_best_decay(hardest, metric="test_top5")["run_id"]) == set(
+    kept["run_id"]
+)
 
 # %% [markdown]
 # One setting in numbers: accuracies on test images, mean (standard deviation) over seeds, and what the loss costs
@@ -478,8 +478,8 @@ tables.show(tables.family_table(runs, cost, setting=setting))
 
 # %% tags=["hide-input"]
 # The time of difftopk is the one that the advice names.
-if len(cost):
-    assert round(cost.set_index("loss")["ratio"]["difftopk"]) == 195
+assert len(cost)
+assert round(cost.set_index("loss")["ratio"]["difftopk"]) == 195
 
 # %% [markdown]
 # The rates and decays that the search chose:
@@ -511,16 +511,16 @@ tables.show(tables.k_against_metric_table(k_runs))
 
 # %% tags=["hide-input"]
 # Accuracies and verdicts are those that the text names.
-if len(k_runs):
-    own = tables.k_against_metric_table(k_runs).droplevel("best τ")
-    first = own["top-1 (%)"].str.split().str[0].astype(float).round(1)
-    assert first[[1, 20]].tolist() == [64.0, 47.4]
-    verdicts = own["by its own metric"]
-    assert verdicts[1] == "best: +3.9 (+3.3 to +4.5) against k = 3"
-    assert verdicts[3] == "not best: −0.4 (−0.9 to +0.1) against k = 1"
-    assert verdicts[5] == "best: +0.1 (−0.3 to +0.4) against k = 1"
-    assert verdicts[10] == "not best: −0.4 (−0.5 to −0.4) against k = 5"
-    assert verdicts[20] == "not best: −0.5 (−0.5 to −0.4) against k = 10"
+assert len(k_runs)
+own = tables.k_against_metric_table(k_runs).droplevel("best τ")
+first = own["top-1 (%)"].str.split().str[0].astype(float).round(1)
+assert first[[1, 20]].tolist() == [64.0, 47.4]
+verdicts = own["by its own metric"]
+assert verdicts[1] == "best: +3.9 (+3.3 to +4.5) against k = 3"
+assert verdicts[3] == "not best: −0.4 (−0.9 to +0.1) against k = 1"
+assert verdicts[5] == "best: +0.1 (−0.3 to +0.4) against k = 1"
+assert verdicts[10] == "not best: −0.4 (−0.5 to −0.4) against k = 5"
+assert verdicts[20] == "not best: −0.5 (−0.5 to −0.4) against k = 10"
 
 # %% [markdown]
 # The authors believe that the right $\tau$ depends on $k$ and on the number of classes more than on the network. The
@@ -545,19 +545,19 @@ axes = figures.tau_figure(tables.tau_differences(k_runs))
 
 # %% tags=["hide-input"]
 # No temperature is further behind than the text says, and τ = 3 is never behind.
-if len(k_runs):
-    behind = tables.tau_differences(k_runs).set_index(["classes", "k", "tau"])
-    assert behind["mean"].min() > -0.9
-    assert behind["mean"].nsmallest(2).round(1).to_dict() == {
-        (20, 1, 0.1): -0.8,
-        (50, 1, 0.1): -0.8,
-    }
-    assert behind["mean"][100].min() > -0.3
-    told = behind[behind["high"] < 0].index
-    assert 3.0 not in told.get_level_values("tau")
-    for classes in (20, 50):
-        assert (classes, 5, 0.1) in told
-        assert round(behind["mean"][classes, 5, 0.1], 1) == -0.5
+assert len(k_runs)
+behind = tables.tau_differences(k_runs).set_index(["classes", "k", "tau"])
+assert behind["mean"].min() > -0.9
+assert behind["mean"].nsmallest(2).round(1).to_dict() == {
+    (20, 1, 0.1): -0.8,
+    (50, 1, 0.1): -0.8,
+}
+assert behind["mean"][100].min() > -0.3
+told = behind[behind["high"] < 0].index
+assert 3.0 not in told.get_level_values("tau")
+for classes in (20, 50):
+    assert (classes, 5, 0.1) in told
+    assert round(behind["mean"][classes, 5, 0.1], 1) == -0.5
 
 # %% [markdown]
 # ## Many classes
@@ -596,19 +596,19 @@ tables.show(tables.many_classes_table(many, best))
 
 # %% tags=["hide-input"]
 # Differences and intervals are those that the text names.
-if len(many):
-    thousand = many[many["num_classes"] == 1000]
-    found = tables.differences_by_seed(thousand, by="num_classes")
-    found = tables.intervals(found, ["loss"]).set_index("loss").round(1)
-    assert found.loc["L_{5,1}", ["mean", "low", "high"]].tolist() == [0.4, 0.1, 0.7]
-    assert found.loc["L_{5,0.1}", ["mean", "low", "high"]].tolist() == [
-        -1.1,
-        -1.6,
-        -0.6,
-    ]
-    most = many[many["num_classes"] == 10_000].set_index(["loss", "tau"])["test_top5"]
-    gained = 100 * (most["smooth"] - most["cross_entropy", 1.0]).astype(float)
-    assert gained.round(1).to_dict() == {1.0: 0.2, 0.1: 0.7}
+assert len(many)
+thousand = many[many["num_classes"] == 1000]
+found = tables.differences_by_seed(thousand, by="num_classes")
+found = tables.intervals(found, ["loss"]).set_index("loss").round(1)
+assert found.loc["L_{5,1}", ["mean", "low", "high"]].tolist() == [0.4, 0.1, 0.7]
+assert found.loc["L_{5,0.1}", ["mean", "low", "high"]].tolist() == [
+    -1.1,
+    -1.6,
+    -0.6,
+]
+most = many[many["num_classes"] == 10_000].set_index(["loss", "tau"])["test_top5"]
+gained = 100 * (most["smooth"] - most["cross_entropy", 1.0]).astype(float)
+assert gained.round(1).to_dict() == {1.0: 0.2, 0.1: 0.7}
 
 # %% [markdown]
 # ## Run it here
