@@ -34,31 +34,15 @@ def ended_in_order(main: Callable[[], int]) -> int:
         return code
     except KeyboardInterrupt as interrupt:
         stopped = received[-1] if received else interrupt  # Ray raises one of its own in place of ours
-        print(f"\n!! {why(stopped)}; the same command continues with what is missing.", file=sys.stderr)
-        return exit_code(stopped)
+        reason, code = str(stopped) or "Stopped by SIGINT", getattr(stopped, "code", 128 + signal.SIGINT)
+        print(f"\n!! {reason}; the same command continues with what is missing.", file=sys.stderr)
+        return code
     except BrokenPipeError:  # nobody reads the output any more
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python fails once more when it ends
         return 128 + signal.SIGPIPE
     except OSError as error:
-        print(f"\n!! {as_sentence(error)}", file=sys.stderr)
+        print(f"\n!! {error}", file=sys.stderr)
         return 1
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def as_sentence(error: OSError | ValueError) -> str:
-    """Returns what failed, with the file; our own errors say it themselves."""
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename}: {error.strerror}."
-    return str(error)
-
-
-def why(stopped: KeyboardInterrupt) -> str:
-    """Returns the reason of an interrupt as the beginning of a sentence."""
-    return str(stopped) or "Stopped by SIGINT"
-
-
-def exit_code(stopped: KeyboardInterrupt) -> int:
-    """Returns the exit code of a command that was interrupted."""
-    return getattr(stopped, "code", 128 + signal.SIGINT)

@@ -83,7 +83,10 @@ def exclusive(path: Path, *, wait: bool, on_wait: Callable[[str], object] = lamb
     try:
         lock.acquire(blocking=False)
     except Timeout:
-        owner = Path(path).read_text(encoding="utf-8").strip() or "another process"
+        owner = ""
+        with contextlib.suppress(OSError):  # the owner has just released it
+            owner = Path(path).read_text(encoding="utf-8").strip()
+        owner = owner or "another process"
         if not wait:
             raise LockHeldError(path, owner) from None
         on_wait(owner)

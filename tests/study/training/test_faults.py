@@ -12,7 +12,6 @@ import torch
 from small_runs import assert_same_results, assert_same_weights, fit_small, small_config, start_fit
 
 from smooth_topk.study.records import files, runs
-from smooth_topk.study.records.endings import exit_code
 from smooth_topk.study.records.files import LockHeldError, exclusive
 from smooth_topk.study.records.runs import read_epochs, read_runs
 from smooth_topk.study.training import fit as fit_module
@@ -154,7 +153,7 @@ def test_ctrl_c_and_sigterm_stop_after_the_step_with_a_checkpoint(data, referenc
         patch.setattr(Run, "_step", interrupted_step)
         with pytest.raises(KeyboardInterrupt) as stopped:
             fit_small(tmp_path, data)
-    assert exit_code(stopped.value) == 128 + number
+    assert stopped.value.code == 128 + number
     assert next(steps) == step + 1, "no step is done after the signal"
     left = []
     monkeypatch.setattr(Run, "_step", lambda *arguments: left.append(1) or real(*arguments))
@@ -184,7 +183,7 @@ def test_a_second_signal_interrupts_at_once_with_its_own_exit_code():
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt) as interrupt:
             signal.raise_signal(signal.SIGTERM)
-    assert exit_code(interrupt.value) == 143
+    assert interrupt.value.code == 143
 
 
 def test_the_handlers_of_before_are_back_after_a_run(data, tmp_path):
