@@ -9,9 +9,8 @@ a manifest; `load` compares the files with that manifest before every run.
 
 import hashlib
 import json
-import pickle
 import shlex
-import tarfile
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -24,14 +23,11 @@ from smooth_topk.study.data.sources import ArraySource
 from smooth_topk.study.records.files import npy, write_whole
 
 IMAGES = {"train": 50_000, "test": 10_000}
-CLASSES, SUPERCLASSES = 100, 20
 ARRAYS = tuple(f"{split}_{kind}.npy" for split in IMAGES for kind in ("images", "fine", "coarse"))
 NAMES, MANIFEST = "class_names.json", "manifest.json"
 HELD_OUT_PER_CLASS = 50  # 5,000 images, section 5.1
 MEAN, STD = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)  # of the 50,000 training images, per channel
 ARCHIVE = "cifar-100-python.tar.gz"
-ARCHIVE_ADDRESS = f"https://www.cs.toronto.edu/~kriz/{ARCHIVE}"
-ARCHIVE_MD5 = "eb9058c3a382ffc7106e4002c42a8d85"  # as published beside the archive
 COMMAND = "python scripts/prepare_data.py cifar100"
 # SHA-256 of every split as `split_digest` computes it. The training images that gave the first sum have the published
 # MD5 sum of the official file. Test images may stand in any order, as copies of CIFAR-100 differ in it.
@@ -72,7 +68,8 @@ def prepare(arrays: dict[str, np.ndarray], names: dict, folder: Path) -> None:
     Raises:
         ValueError: the arrays are not CIFAR-100 to the last bit; nothing is written.
     """
-    check_contents(arrays, names)
+    if tuple(names["fine_to_coarse"]) != CIFAR100_SUPERCLASSES:
+        raise ValueError(f"{NAMES} does not map the classes to the superclasses of CIFAR-100.")
     for split, known in KNOWN_DIGESTS.items():
         if split_digest(arrays, split) != known:
             raise ValueError(
@@ -102,42 +99,7 @@ def split_digest(arrays: dict[str, np.ndarray], split: str) -> str:
     )
     rows = np.concatenate((images.reshape(len(images), -1), fine[:, None], coarse[:, None]), axis=1)
     ordered = sorted(map(bytes, rows)) if split == "test" else rows
-    digest = hashlib.sha256()
-    for row in ordered:
-        digest.update(row)
-    return digest.hexdigest()
-
-
-def check_contents(arrays: dict[str, np.ndarray], names: dict) -> None:
-    """Raises ValueError in a full sentence where arrays or names are not those of CIFAR-100."""
-    _check_names(names)
-    for split, count in IMAGES.items():
-        images, fine, coarse = (arrays[f"{split}_{kind}.npy"] for kind in ("images", "fine", "coarse"))
-        for name, array, shape in (
-            (f"{split}_images.npy", images, (count, 3, 32, 32)),
-            (f"{split}_fine.npy", fine, (count,)),
-            (f"{split}_coarse.npy", coarse, (count,)),
-        ):
-            if array.shape != shape or array.dtype != np.uint8:
-                raise ValueError(f"{name} must hold uint8 of shape {shape}, got {array.dtype} of shape {array.shape}.")
-        if not np.array_equal(np.bincount(fine, minlength=CLASSES), np.full(CLASSES, count // CLASSES)):
-            raise ValueError(f"{split}_fine.npy must have {count // CLASSES} images of each label from 0 to 99.")
-        if not np.array_equal(np.asarray(names["fine_to_coarse"])[fine], coarse):
-            raise ValueError(f"{split}_coarse.npy does not agree with {split}_fine.npy and {NAMES}.")
-
-
-def _check_names(names: object) -> None:
-    """Raises ValueError where class_names.json does not hold the names and superclasses of 100 classes."""
-    expected = {"fine": CLASSES, "coarse": SUPERCLASSES, "fine_to_coarse": CLASSES}
-    if not isinstance(names, dict) or not all(isinstance(names.get(key), list) for key in expected):
-        raise ValueError(f"{NAMES} must hold the lists {', '.join(expected)}, got {_shortened(names)}.")
-    for key, count in expected.items():
-        if len(names[key]) != count:
-            raise ValueError(f"{NAMES} must have {count} entries under {key!r}, got {len(names[key])}.")
-    if not all(isinstance(name, str) for name in (*names["fine"], *names["coarse"])):
-        raise ValueError(f"{NAMES} must hold names of classes as texts, got {_shortened(names['fine'])}.")
-    if tuple(names["fine_to_coarse"]) != CIFAR100_SUPERCLASSES:
-        raise ValueError(f"{NAMES} does not map the classes to the superclasses of CIFAR-100.")
+    return hashlib.sha256(b"".join(map(bytes, ordered))).hexdigest()
 
 
 def read_arrays(folder: Path) -> tuple[dict[str, np.ndarray], dict]:
@@ -152,7 +114,8 @@ def read_arrays(folder: Path) -> tuple[dict[str, np.ndarray], dict]:
             raise FileNotFoundError(f"{folder / name} is missing; the folder must hold {', '.join((*ARRAYS, NAMES))}.")
     if (folder / MANIFEST).is_file():
         _check_sums(folder, remedy)
-    return {name: _read_array(folder / name, remedy) for name in ARRAYS}, _read_names(folder / NAMES, remedy)
+    names = json.loads((folder / NAMES).read_bytes())
+    return {name: _read_array(folder / name, remedy) for name in ARRAYS}, names
 
 
 def _read_array(path: Path, remedy: str, mmap_mode: Literal["c"] | None = None) -> np.ndarray:
@@ -163,47 +126,26 @@ def _read_array(path: Path, remedy: str, mmap_mode: Literal["c"] | None = None) 
         raise ValueError(f"{path} is not a whole .npy file of numbers. {remedy}") from None
 
 
-def _read_names(path: Path, remedy: str) -> dict:
-    try:
-        names = json.loads(path.read_text(encoding="utf-8"))
-        _check_names(names)
-    except ValueError as error:  # also what JSON and UTF-8 raise
-        raise ValueError(f"{path} cannot be used: {str(error).rstrip('.')}. {remedy}") from None
-    return names
+def read_archive(archive: Path | None) -> tuple[dict[str, np.ndarray], dict]:
+    """Reads the official Python archive with torchvision, which compares its MD5 sums; None downloads it."""
+    from smooth_topk.study.data.vision import torchvision
 
-
-def _shortened(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def read_archive(archive: Path) -> tuple[dict[str, np.ndarray], dict]:
-    """Reads the official Python archive after comparing its MD5 sum with the published one.
-
-    Raises:
-        ValueError: when the sum differs; nothing of the archive, which holds pickles, is then executed.
-    """
-    found = _digest(archive, "md5")
-    if found != ARCHIVE_MD5:
+    official = torchvision.datasets.CIFAR100
+    if archive is not None and not torchvision.datasets.utils.check_integrity(archive, official.tgz_md5):
         raise ValueError(
-            f"{archive} has the MD5 sum {found}, the official archive has {ARCHIVE_MD5}: it is incomplete or altered. "
+            f"{archive} does not have the MD5 sum of the official archive: it is incomplete or altered. "
             f"Delete it and run: {COMMAND}"
         )
-    with tarfile.open(archive) as tar:
-        members = [tar.extractfile(f"cifar-100-python/{name}") for name in ("train", "test", "meta")]
-        train, test, meta = (pickle.load(member, encoding="latin1") for member in members if member)
     arrays = {}
-    for split, content in (("train", train), ("test", test)):
-        arrays[f"{split}_images.npy"] = np.asarray(content["data"], dtype=np.uint8).reshape(-1, 3, 32, 32)
-        arrays[f"{split}_fine.npy"] = np.asarray(content["fine_labels"], dtype=np.uint8)
-        arrays[f"{split}_coarse.npy"] = np.asarray(content["coarse_labels"], dtype=np.uint8)
-    fine_to_coarse = dict(zip(train["fine_labels"], train["coarse_labels"], strict=True))
-    names = {
-        "fine": meta["fine_label_names"],
-        "coarse": meta["coarse_label_names"],
-        "fine_to_coarse": [fine_to_coarse[label] for label in sorted(fine_to_coarse)],
-    }
-    return arrays, names
+    with tempfile.TemporaryDirectory() as folder:
+        if archive is not None:
+            (Path(folder) / ARCHIVE).symlink_to(archive.resolve())
+        for split in IMAGES:
+            part = official(folder, train=split == "train", download=True)
+            arrays[f"{split}_images.npy"] = np.ascontiguousarray(part.data.transpose(0, 3, 1, 2))
+            arrays[f"{split}_fine.npy"] = np.array(part.targets, dtype=np.uint8)
+            arrays[f"{split}_coarse.npy"] = np.array(CIFAR100_SUPERCLASSES, dtype=np.uint8)[part.targets]
+    return arrays, {"fine": part.classes, "fine_to_coarse": list(CIFAR100_SUPERCLASSES)}
 
 
 def _check_sums(folder: Path, remedy: str) -> None:

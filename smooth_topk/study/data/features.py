@@ -3,12 +3,11 @@
 `book/results/cifar100_features.npz` holds them for all 50,000 training and 10,000 test images, one byte per feature,
 with the fine labels; `cifar100_features.json` beside it says how it was made. They lie with the recorded results,
 because they are a measurement of ours and no part of the package: the wheel does not carry them.
-`feature_extraction.py` computes them from the images.
+`scripts/extract_features.py` computes them from the images.
 """
 
 import hashlib
 import json
-import zipfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,10 +22,9 @@ from smooth_topk.study.data.sources import ArraySource
 from smooth_topk.study.records.paths import published_folder
 
 FILE, PROVENANCE = "cifar100_features.npz", "cifar100_features.json"
-VERSION = 1  # of the file's layout
 PARTS = {"train": 50_000, "test": 10_000}
 HELD_OUT_PER_CLASS = 50  # as for the images themselves: the same 5,000 are held out
-COMMAND = "python scripts/prepare_data.py features"
+COMMAND = "python scripts/extract_features.py"
 
 
 @dataclass(frozen=True)
@@ -51,21 +49,17 @@ def load(folder: Path | None = None) -> FeatureSource:
     Raises:
         FileNotFoundError, ValueError: with the file and the command that makes it again.
     """
-    folder = folder or published_folder()
-    expected = _read_provenance(folder / PROVENANCE)
-    path = folder / FILE
+    path, provenance = ((folder or published_folder()) / name for name in (FILE, PROVENANCE))
     repair = f"Take it from a clone of the project, or make it again from CIFAR-100: {COMMAND}"
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing. {repair}")
-    content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != expected["sha256"]:
+    for needed in (path, provenance):
+        if not needed.is_file():
+            raise FileNotFoundError(f"{needed} is missing. {repair}")
+    expected = json.loads(provenance.read_text(encoding="utf-8"))
+    if hashlib.sha256(path.read_bytes()).hexdigest() != expected["sha256"]:
         raise ValueError(f"{path} is damaged or altered: its SHA-256 sum is not that of {PROVENANCE}. {repair}")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in ("train", "test", "train_labels", "test_labels", "step")}
-            deviation = float(file["largest_deviation"])
-    except (ValueError, KeyError, OSError, zipfile.BadZipFile):
-        raise ValueError(f"{path} does not hold the arrays of version {VERSION}. {repair}") from None
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in ("train", "test", "train_labels", "test_labels", "step")}
+        deviation = float(file["largest_deviation"])
     step = torch.from_numpy(arrays["step"]) / deviation  # a feature is its byte times this
     superclasses = tuple(int(group) for group in CIFAR100_SUPERCLASSES)
     return FeatureSource(
@@ -77,17 +71,3 @@ def load(folder: Path | None = None) -> FeatureSource:
         mean=(0.0, 0.0, 0.0),
         std=(1.0, 1.0, 1.0),
     )
-
-
-def _read_provenance(path: Path) -> dict:
-    repair = f"Take it from a clone of the project, or make it again from CIFAR-100: {COMMAND}"
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing. {repair}")
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        version, _, _ = found["version"], found["sha256"], found["class_names"]
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(f"{path} is damaged. {repair}") from None
-    if version != VERSION:
-        raise ValueError(f"{path} has version {version}, this program reads version {VERSION}. {repair}")
-    return found

@@ -2,7 +2,7 @@
 
 Scores, labels and functions under test go in, tidy tables come out, which chapters hand to `figures` and `tables`.
 `python scripts/benchmark.py` records those of appendix B.3 (Tables 3 to 5), and chapter 7 shows them. The names below
-need no training; `training_step`, `step_times`, `sparsity` and `score_imagenet` do, so that each of these
+need no training; `training_step`, `step_times` and `sparsity` do, so that each of these
 modules is imported by itself.
 """
 

