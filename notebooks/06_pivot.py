@@ -415,7 +415,7 @@ for degree, value in product((1, k, 10), (10.0, 0.3, 0.01)):
 #
 # The $k$ classes of the head *are* above the others, so for them the sum with alternating signs would fail. Their
 # derivatives come from differentiating the recursion $S_j \leftarrow e^{\,t_{i+j}-t_i} S_j + S_{j-1}$ backwards, in $k$
-# steps of $k$ numbers. Automatic differentiation does exactly this in `pivot_loss`, and the package writes it out.
+# steps of $k$ numbers. Automatic differentiation does exactly this in `pivot_loss`.
 #
 # The backward recursion starts from the derivatives of $\log S_k - \log S_{k-1}$, which are $1/S_k$ and $-1/S_{k-1}$,
 # and multiplies by positive numbers. The results are differences $q_i^{(k)} - q_i^{(k-1)}$ of numbers between 0 and 1,
@@ -431,6 +431,23 @@ shown = errors.set_index("algorithm")[["loss_error", "gradient_error"]]
 assert shown.max(axis=None) < 1e-5
 shown.columns = ["error of the loss", "error of the gradient"]
 tables.show(shown.map("{:.1e}".format).rename_axis("float32, against 50 digits"))
+
+# %% [markdown]
+# The package reaches the same $S_k$ and $S_{k-1}$ by one product. Let $w_j = e^{-t_j} \le 1$ be the inverse weights of
+# the head, so that $\eta_c = \sigma_c(\mathbf{w})$ sums over all ways to leave $c$ classes of the head out. A set of $j$
+# classes that takes $m$ of the tail leaves $k - j + m$ of the head out, and therefore
+#
+# $$S_j = \sum_m \eta_{k-j+m} \, \varepsilon_m \qquad \text{for } j = k-1 \text{ and } j = k.$$
+#
+# All numbers are positive and none is large, as before. The gradient of the head is again the derivative of these
+# products, computed backwards.
+
+# %%
+# The product of head and tail gives the S_2 and S_3 of the spider.
+(tail_alone, _), *_, (S, _) = tail_then_head(others, k, tau)
+eta = one_by_one(torch.exp((others[k - 1] - others[:k]) / (k * tau))[None], k)[0]
+assert torch.isclose(eta @ tail_alone, S[k])
+assert torch.isclose(eta[1:] @ tail_alone[:-1], S[k - 1])
 
 # %% [markdown]
 # ## Newton's identities, and when they are safe

@@ -178,12 +178,15 @@ tables.show(tables.cost_table(live), unit)
 # %% [markdown]
 # ## Pivot: plain torch, compiled, fused
 #
-# The pivot algorithm exists in three forms. All of them compute the loss and its gradient in one pass over the scores.
+# The pivot algorithm exists in three forms.
 #
 # - *Eager* is plain torch and runs everywhere.
 # - *Compiled* is the same code through `torch.compile`, which needs a C++ compiler on your machine.
-# - *Fused* is one kernel: Numba on a CPU, Triton on a GPU. Both are optional, and `smooth_topk_loss` uses them where
-#   they are installed.
+# - *Fused* is compiled kernels: Numba on a CPU, Triton on a GPU. Both are optional, and `smooth_topk_loss` uses them
+#   where they are installed. `backend=` chooses a form by hand.
+#
+# In plain torch and with Numba, the forward pass computes loss and gradient together, and the backward pass only
+# multiplies the saved gradient by the incoming derivative.
 #
 # Cross-entropy is the yardstick. Any such loss has to read the scores at least once, and to write a gradient of the
 # same size.

@@ -207,7 +207,9 @@ trials = trials[trials["loss"] == "smooth"]
 best = 100 * trials.groupby(["noise_level", "tau"])["validation_top5"].max().unstack()
 assert (best[0.1] - best[1.0]).abs().max() <= 0.3 + 1e-9
 shown = best.map("{:.1f}".format).rename(index="noise {:g}".format)
-tables.show(shown.rename(columns="τ = {:g}".format).rename_axis(columns=None, index=""))
+tables.show(
+    shown.rename(columns="τ = {:g}".format).rename_axis(columns=None, index=None)
+)
 
 # %% [markdown]
 # In some of the settings of [chapter 15](15_the_family.ipynb), in which both temperatures share one learning rate and
