@@ -117,8 +117,9 @@ def with_best_validation(runs: pd.DataFrame, epochs: pd.DataFrame, metric: str) 
         metric: "top1" or "top5".
     """
     best = epochs.groupby("run_id")[f"validation_{metric}"].max() if len(epochs) else pd.Series(dtype=float)
-    chosen = runs[f"validation_{metric}"]
-    return runs.assign(best_validation=runs["run_id"].map(best).astype(float).fillna(chosen))
+    found = runs["run_id"].map(best).astype(float)
+    chosen = f"validation_{metric}"  # runs.csv has it for top-1 and top-5
+    return runs.assign(best_validation=found.fillna(runs[chosen]) if chosen in runs else found)
 
 
 def size_name(size: int | float | None) -> str:
