@@ -5,7 +5,6 @@ import torch
 from torch.nn.functional import linear
 
 from smooth_topk import LinearSmoothTopKLoss, linear_smooth_topk_loss, smooth_topk_loss
-from smooth_topk.study.measure.memory import peak_bytes
 
 FLOAT64, FLOAT32 = 1e-12, 1e-6  # of the largest entry: sums of products in another order
 HALF = 0.02  # bfloat16 has eight bits; the plain path rounds as often
@@ -122,6 +121,9 @@ def test_the_gradient_of_the_weight_is_accumulated_in_float32():
 
 
 def test_a_chunk_of_scores_is_all_that_is_added_to_inputs_and_gradients():
+    pytest.importorskip("pandas", reason="the measures of the study need its packages")
+    from smooth_topk.study.measure.memory import peak_bytes
+
     (input, classifier, _), labels = problem(256, 32, 4000, torch.float32)
     backward = lambda function, **options: torch.autograd.grad(  # noqa: E731
         function(input, classifier, labels, **options), (input, classifier)
