@@ -1,13 +1,10 @@
-"""ImageNet as an ImageFolder tree: `train/WNID/*.JPEG` and `val/WNID/*.JPEG`, with an index file beside each.
+"""ImageNet as an ImageFolder tree: `train/WNID/*.JPEG` and `val/WNID/*.JPEG`.
 
 Classes are numbered in the order of their WordNet ids. Images are resized to 256 pixels on the short side; training
 takes random crops of 224 and mirrors half of them, evaluation the centre or ten crops (section 5.2).
 """
 
-import io
 import os
-import warnings
-import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +17,6 @@ from torch.utils.data import DataLoader, Dataset
 
 from smooth_topk.study.data.augmentation import normalise, scaled
 from smooth_topk.study.data.sources import Request
-from smooth_topk.study.records.files import write_whole
 from smooth_topk.study.records.machine import available_cores
 from smooth_topk.study.records.paths import workers_setting
 
@@ -128,47 +124,18 @@ def load(folder: Path, workers: int | None = None, ten_crop: bool = False) -> Fo
 
 
 def read_index(folder: Path, part: str) -> FolderIndex:
-    """Returns the index of one part from its file, or from the folders when these changed since it was written."""
-    root, cache = folder / FOLDERS[part], folder / f"{FOLDERS[part]}_index.npz"
+    """Returns the images of one part, as torchvision's ImageFolder finds them."""
+    from smooth_topk.study.data.vision import torchvision
+
+    root = folder / FOLDERS[part]
     if not root.is_dir():
         raise FileNotFoundError(
             f"{root} is missing: ImageNet needs train/ and val/ with one folder per class, see {COMMAND} --help"
         )
-    classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
-    # Adding, removing or renaming an image changes the time stamp of its folder: a thousand stamps tell of a million.
-    stamps = np.array([(root / name).stat().st_mtime_ns for name in classes], dtype=np.int64)
-    index = _cached_index(cache, classes, stamps)
-    return index or _scanned_index(root, cache, classes, stamps)
-
-
-def _cached_index(cache: Path, classes: list[str], stamps: np.ndarray) -> FolderIndex | None:
-    try:
-        with np.load(cache) as content:
-            if content["classes"].tolist() != classes or not np.array_equal(content["stamps"], stamps):
-                return None
-            return FolderIndex(tuple(classes), content["paths"], torch.from_numpy(content["labels"]))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        return None
-
-
-def _scanned_index(root: Path, cache: Path, classes: list[str], stamps: np.ndarray) -> FolderIndex:
-    paths, labels = [], []
-    for label, name in enumerate(classes):
-        files = sorted(entry for entry in os.listdir(root / name) if entry.lower().endswith(EXTENSIONS))
-        if not files:
-            raise ValueError(f"{root / name} holds no image; its files must end in {', '.join(EXTENSIONS)}.")
-        paths += [os.fsencode(f"{name}/{file}") for file in files]
-        labels += [label] * len(files)
-    if not classes:
-        raise ValueError(f"{root} holds no class folder.")
-    index = FolderIndex(tuple(classes), np.array(paths), torch.tensor(labels))
-    file = io.BytesIO()
-    np.savez(file, classes=np.array(classes), stamps=stamps, labels=index.labels.numpy(), paths=index.paths)
-    try:
-        write_whole(cache, file.getvalue())
-    except OSError as error:  # a read-only data folder is fine: the next start lists the folders again
-        warnings.warn(f"The index of {root} is not kept: {error}", stacklevel=3)
-    return index
+    classes, numbers = torchvision.datasets.folder.find_classes(root)
+    samples = torchvision.datasets.folder.make_dataset(root, numbers, EXTENSIONS)
+    paths = np.array([os.fsencode(os.path.relpath(path, root)) for path, _ in samples])
+    return FolderIndex(tuple(classes), paths, torch.tensor([label for _, label in samples]))
 
 
 def _random_crop(image: Tensor, down: Tensor, right: Tensor, flip: bool) -> Tensor:

@@ -3,7 +3,7 @@
     python scripts/prepare_data.py cifar100                       download the official archive, check it, unpack it
     python scripts/prepare_data.py cifar100 --from ARCHIVE        the same with cifar-100-python.tar.gz already there
     python scripts/prepare_data.py cifar100 --from FOLDER         a folder that holds the archive or prepared arrays
-    python scripts/prepare_data.py imagenet                       index DATA_FOLDER/imagenet/{train,val}/WNID/*.JPEG
+    python scripts/prepare_data.py imagenet                       check DATA_FOLDER/imagenet/{train,val}/WNID/*.JPEG
     python scripts/prepare_data.py imagenet --from FOLDER         link that ImageFolder tree there first
 
 The data folder is --data-folder, else the variable SMOOTH_TOPK_DATA, else data/ in the project's root. The synthetic
@@ -42,17 +42,18 @@ def prepare_cifar100(origin: Path | None, folder: Path) -> None:
     """Writes the checked arrays from an archive, a folder or a download."""
     if origin is not None and not origin.exists():
         raise FileNotFoundError(f"{origin} does not exist; --from takes {cifar100.ARCHIVE} or a folder.")
-    if origin is not None and (origin / cifar100.ARCHIVE).is_file():
-        origin = origin / cifar100.ARCHIVE
-    read = cifar100.read_arrays if origin is not None and origin.is_dir() else cifar100.read_archive
-    cifar100.prepare(*read(origin), folder)
+    if origin is not None and origin.is_dir() and not (origin / cifar100.ARCHIVE).is_file():
+        arrays, names = cifar100.read_arrays(origin)
+    else:
+        arrays, names = cifar100.read_archive(origin / cifar100.ARCHIVE if origin and origin.is_dir() else origin)
+    cifar100.prepare(arrays, names, folder)
     source = cifar100.load(folder)
     counts = ", ".join(f"{len(labels):,} {part}" for part, labels in source.labels.items())
     print(f"CIFAR-100 is ready in {folder}: {counts} images, every file checked.")
 
 
 def prepare_imagenet(origin: Path | None, folder: Path) -> None:
-    """Links the tree into the data folder where asked, and writes and checks the index of both parts."""
+    """Links the tree into the data folder where asked, and counts the images of both parts."""
     if origin is not None:
         make_folder(folder)
         for part in imagenet.FOLDERS.values():

@@ -58,14 +58,19 @@ class Experiment:
 
     @property
     def in_paper(self) -> bool:
-        return self.paper != "not in the paper"
+        return self.paper != OURS
 
 
-def _only(profile: str, runs: Callable[[], tuple[RunConfig, ...]]) -> Callable[[str], tuple[RunConfig, ...]]:
-    """Returns the function of an experiment that one profile alone has."""
-    return lambda asked: runs() if asked == profile else ()
+def _ours(title: str, chapter: str, profile: str, runs: Callable[[], tuple[RunConfig, ...]]) -> Experiment:
+    """Returns an experiment that is not in the paper and that one profile alone has."""
+    return Experiment(title, OURS, chapter, lambda asked: runs() if asked == profile else ())
 
 
+def _fine_tuned(profile: str) -> tuple[RunConfig, ...]:
+    return annealing_of_a_trained_network(profile) if profile in ("quick", "laptop") else ()
+
+
+OURS = "not in the paper"
 TEMPERATURE, NOISE, SMALL_DATA, MARGIN, FAMILY = (
     "08_temperature_study",
     "09_noisy_labels_study",
@@ -77,122 +82,37 @@ EXPERIMENTS = {
     "figure_2_temperature": Experiment("The temperature", "Figure 2(a) and Table 6", TEMPERATURE, figure_2_temperature),
     "temperature_annealing": Experiment("A falling temperature", "appendix D.1.3", TEMPERATURE, temperature_annealing),
     "table_1_noise": Experiment("Noisy labels", "Tables 1 and 9", NOISE, table_1_noise),
-    "noise_search": Experiment("Rates and decays under noise", "not in the paper", NOISE, noise_search),
-    "noise_with_the_papers_pair": Experiment(
-        "Noisy labels with the paper's rate and decay",
-        "not in the paper",
-        NOISE,
-        _only("quick", noise_with_the_papers_pair),
+    "noise_search": Experiment("Learning rates and weight decays under noise", OURS, NOISE, noise_search),
+    "noise_with_the_papers_pair": _ours(
+        "Noisy labels with the paper's hyper-parameters", NOISE, "quick", noise_with_the_papers_pair
     ),
-    "noisy_validation": Experiment(
-        "Noisy validation labels",
-        "not in the paper",
-        NOISE,
-        _only("quick", noisy_validation),
-    ),
+    "noisy_validation": _ours("Noisy validation labels", NOISE, "quick", noisy_validation),
     "table_2_small_data": Experiment("Small training sets", "Table 2", SMALL_DATA, table_2_small_data),
-    "small_data_on_images": Experiment(
-        "Small training sets of images, fitted",
-        "not in the paper",
-        SMALL_DATA,
-        _only("laptop", small_data_on_images),
+    "small_data_on_images": _ours("Small training sets of images, fitted", SMALL_DATA, "laptop", small_data_on_images),
+    "larger_decays_on_images": _ours(
+        "Larger weight decays with few images", SMALL_DATA, "laptop", larger_decays_on_images
     ),
-    "larger_decays_on_images": Experiment(
-        "Larger decays with few images",
-        "not in the paper",
-        SMALL_DATA,
-        _only("laptop", larger_decays_on_images),
+    "feature_search": _ours("Learning rates and weight decays on features", NOISE, "quick", feature_search),
+    "trials_left_behind": _ours("Superseded trials on features", NOISE, "quick", trials_left_behind),
+    "family_search": _ours("Search for the family of losses", FAMILY, "quick", family_search),
+    "family_wider_search": _ours("Wider search for the family of losses", FAMILY, "quick", family_wider_search),
+    "family_trials_left_behind": _ours("Superseded trials of the family", FAMILY, "quick", family_trials_left_behind),
+    "family_comparison": _ours("The family of top-k losses", FAMILY, "quick", family_comparison),
+    "decays_under_index_blocks": _ours(
+        "Larger weight decays under the strongest noise", FAMILY, "quick", decays_under_index_blocks
     ),
-    "feature_search": Experiment(
-        "Rates and decays on features",
-        "not in the paper",
-        NOISE,
-        _only("quick", feature_search),
-    ),
-    "trials_left_behind": Experiment(
-        "Trials outside the final grid",
-        "not in the paper",
-        NOISE,
-        _only("quick", trials_left_behind),
-    ),
-    "family_search": Experiment(
-        "Rates and decays of the family of losses",
-        "not in the paper",
-        FAMILY,
-        _only("quick", family_search),
-    ),
-    "family_wider_search": Experiment(
-        "Rates and decays of the family beyond the first grid",
-        "not in the paper",
-        FAMILY,
-        _only("quick", family_wider_search),
-    ),
-    "family_trials_left_behind": Experiment(
-        "Trials of the family outside the final grid",
-        "not in the paper",
-        FAMILY,
-        _only("quick", family_trials_left_behind),
-    ),
-    "family_comparison": Experiment(
-        "The family of top-k losses",
-        "not in the paper",
-        FAMILY,
-        _only("quick", family_comparison),
-    ),
-    "decays_under_index_blocks": Experiment(
-        "Larger decays under the strongest noise",
-        "not in the paper",
-        FAMILY,
-        _only("quick", decays_under_index_blocks),
-    ),
-    "many_classes": Experiment(
-        "1,000 and 10,000 classes",
-        "not in the paper",
-        FAMILY,
-        _only("quick", many_classes),
-    ),
-    "many_classes_left_behind": Experiment(
-        "Trials for 1,000 classes outside the final grid",
-        "not in the paper",
-        FAMILY,
-        _only("quick", many_classes_left_behind),
-    ),
-    "noise_without_memorising": Experiment(
-        "Noisy labels that are not learned by heart",
-        "not in the paper",
-        NOISE,
-        _only("laptop", noise_without_memorising),
-    ),
-    "small_temperatures_on_images": Experiment(
-        "Why small temperatures fail",
-        "not in the paper",
-        TEMPERATURE,
-        _only("laptop", small_temperatures_on_images),
+    "many_classes": _ours("1,000 and 10,000 classes", FAMILY, "quick", many_classes),
+    "many_classes_left_behind": _ours("Superseded trials for 1,000 classes", FAMILY, "quick", many_classes_left_behind),
+    "noise_without_memorising": _ours("Noisy labels that are not memorised", NOISE, "laptop", noise_without_memorising),
+    "small_temperatures_on_images": _ours(
+        "Why small temperatures fail", TEMPERATURE, "laptop", small_temperatures_on_images
     ),
     "annealing_of_a_trained_network": Experiment(
-        "A falling temperature after training",
-        "not in the paper",
-        TEMPERATURE,
-        lambda profile: annealing_of_a_trained_network(profile) if profile in ("quick", "laptop") else (),
+        "A falling temperature after training", OURS, TEMPERATURE, _fine_tuned
     ),
-    "k_and_tau": Experiment(
-        "Every k, temperature and number of classes",
-        "not in the paper",
-        FAMILY,
-        _only("quick", k_and_tau),
-    ),
-    "many_classes_search": Experiment(
-        "Rates and decays for 1,000 classes",
-        "not in the paper",
-        FAMILY,
-        _only("quick", many_classes_search),
-    ),
-    "margin_against_decay": Experiment(
-        "Twice the margin, half the decay",
-        "not in the paper",
-        MARGIN,
-        _only("quick", margin_against_decay),
-    ),
+    "k_and_tau": _ours("Every k, temperature and number of classes", FAMILY, "quick", k_and_tau),
+    "many_classes_search": _ours("Search for 1,000 classes", FAMILY, "quick", many_classes_search),
+    "margin_against_decay": _ours("Twice the margin, half the weight decay", MARGIN, "quick", margin_against_decay),
     "table_7_margin_top1": Experiment("The margin, k = 1", "Table 7", MARGIN, table_7_margin_top1),
     "table_8_margin_top5": Experiment("The margin, k = 5", "Table 8", MARGIN, table_8_margin_top5),
 }

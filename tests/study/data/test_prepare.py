@@ -143,7 +143,7 @@ def test_an_image_folder_is_linked_and_indexed(script, tmp_path, capsys):
     output = capsys.readouterr().out
     assert "102 images, 2 classes, 51 to 51 images per class" in output
     assert "4 images, 2 classes, 2 to 2 images per class" in output
-    assert sorted(os.listdir(tmp_path / "imagenet")) == ["train", "train_index.npz", "val", "val_index.npz"]
+    assert sorted(os.listdir(tmp_path / "imagenet")) == ["train", "val"]
 
 
 def test_classes_too_small_for_a_validation_set_are_refused(script, tmp_path, capsys):

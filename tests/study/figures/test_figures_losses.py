@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 import torch
 from drawn import bar_heights
-from PIL import Image
 
 from smooth_topk import smooth_topk_loss, topk_error
 from smooth_topk.study import figures, measure, tables
-from smooth_topk.study.data.image_folder import write_image_folder
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.records import imagenet_scores
 
@@ -60,22 +58,6 @@ def test_derivative_bars_are_drawn_in_units_of_one_over_k():
     for ax, name, scale in ((smooth, "smooth, τ = 0.5", 3), (cross_entropy, "cross_entropy", 1)):
         expected = scale * table[table["loss"] == name]["derivative"]
         assert sorted(bar_heights(ax)) == pytest.approx(sorted(expected))
-
-
-def test_an_image_folder_holds_each_image_under_its_label(tmp_path):
-    images = torch.randint(256, (3, 3, 5, 5), dtype=torch.uint8)
-    folder = write_image_folder(tmp_path / "new", images, torch.tensor([1, 0, 1]), ["cat", "dog"])
-    assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.png")) == [
-        "cat/00001.png",
-        "dog/00000.png",
-        "dog/00002.png",
-    ]
-    assert np.array_equal(np.array(Image.open(folder / "cat" / "00001.png")), images[1].permute(1, 2, 0).numpy())
-
-
-def test_an_image_folder_refuses_names_that_imagefolder_would_number_otherwise(tmp_path):
-    with pytest.raises(ValueError, match="names must be sorted"):
-        write_image_folder(tmp_path, torch.zeros(1, 3, 2, 2, dtype=torch.uint8), torch.tensor([0]), ["b", "a"])
 
 
 def test_recorded_scores_are_none_where_nothing_is_recorded(tmp_path):
