@@ -18,6 +18,7 @@ from ..targets import Rows, Settings, counted_labels, reduced, without_ignored
 from ..torch_internals import backward_is_plain, holds_numbers, is_transformed
 from . import numba_backend, torch_backend, triton_backend
 from .composition import composed_losses, differentiable_gradient
+from .operator import compiled_loss
 
 
 class Backend(Protocol):
@@ -93,9 +94,17 @@ def pivot_loss(scores: Tensor, labels: Tensor, weight: Tensor | None, settings: 
         known, row_weights, _ = counted_labels(Rows(scores, labels, False, labels.shape), weight, ignore_index)
         losses = pivot_loss(without_ignored(scores, row_weights), known, None, settings._replace(reduction="none"))
         return reduced(losses, row_weights, reduction)
+    if torch.compiler.is_compiling() and _has_kernels(scores.device.type, settings.backend):
+        return compiled_loss(scores, labels, weight, settings)
     if scores.requires_grad and torch.is_grad_enabled():
         return PivotLoss.apply(scores, labels, weight, settings)
     return loss_and_gradient(scores, labels, weight, settings, needs_gradient=False)[0]
+
+
+def _has_kernels(device: str, backend: str) -> bool:
+    """Whether a compiled program calls the kernels of a backend; otherwise it is made of plain torch."""
+    kernels = {"cpu": numba_backend.NUMBA_INSTALLED, "cuda": triton_backend.TRITON_INSTALLED}
+    return backend != "torch" and kernels.get(device, False)
 
 
 class PivotLoss(torch.autograd.Function):

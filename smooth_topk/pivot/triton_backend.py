@@ -1,30 +1,31 @@
-"""Launches the Triton kernels: scores (N, C) and labels (N,) in, losses (N,) and a state out, then the gradient.
+"""Launches the Triton kernel: loss and gradient in one pass, weighted and, but for the sum over the rows, reduced.
 
-The state is O(k) numbers per row: the k-th largest other score (N, 1), the coefficients of the tail's polynomial
-(N, k), the head's classes and the label (N, k + 1), and their derivatives (N, k + 1). Triton is an optional extra: it
-is imported when a kernel is first launched. Under torch.compile each launch is one operator, whose inside the compiler
-does not enter. A label outside [0, C) makes the loss and the gradient of its row NaN: raising would wait for the GPU.
+Triton is an optional extra: it is imported when the kernel is first launched. On first use per device and dtype, the
+kernel is compared with plain torch; after an exception or a difference, one warning says so, and plain torch is used.
+A label outside [0, C) makes the loss and the gradient of its row NaN: raising would wait for the GPU.
 """
 
 import contextlib
 import os
-from collections.abc import Callable
+import warnings
+from functools import cache
 from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..targets import Rows, Settings, counted_labels, reduced, row_factors, without_ignored
+from ..targets import Settings
+from ..torch_internals import holds_numbers
+from . import torch_backend
 from .margins import binary_scale
 from .torch_backend import working_dtype
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 OPTIONS = {"enable_fp_fusion": True}  # Horner's rule is all multiply-adds; Triton 3.10 would no longer fuse them
 TRITON_INSTALLED = find_spec("triton") is not None
+ALLOWED = 2e-6  # relative error of the check on first use: some roundings of float32, and no wrong formula
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes")
-
-State = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # losses, pivots, tails, indices, heads
 
 
 class Launch(NamedTuple):
@@ -41,10 +42,36 @@ def is_available(device: torch.device | str) -> bool:
 
 
 def supports(scores: Tensor, k: int) -> bool:
-    """Whether the kernels take these scores: their device, their dtype, and a k that torch_backend takes."""
+    """Whether the kernels take these scores: their device, their dtype, a small k, and the check on first use."""
     if scores.dtype not in DTYPES or not is_available(scores.device) or working_dtype(scores.dtype, k) is None:
         return False
-    return type(scores) in (Tensor, torch.nn.Parameter) or torch.compiler.is_compiling()
+    return holds_numbers(scores) and _works(scores.device, scores.dtype)
+
+
+@cache
+def _works(device: torch.device, dtype: torch.dtype) -> bool:
+    """Compares loss and gradient of a small batch with plain torch, once per device and dtype; warns if they differ."""
+    rows = torch.arange(4.0).sin()[:, None] * 3
+    scores = (rows + (torch.arange(70.0) ** 2).cos() * 4).to(dtype)  # ties, rounded numbers, no order
+    labels = torch.tensor([3, 69, -100, 0])
+    settings = Settings(k=5, tau=0.5, margin=1.0, ignore_index=-100, reduction="mean", label_smoothing=0.0)
+    expected = torch_backend.loss_and_gradient(scores.float(), labels, None, settings)
+    try:
+        found = loss_and_gradient(scores.to(device), labels.to(device), None, settings)
+        errors = [((a.cpu() - b).abs().max() / b.abs().max()).item() for a, b in zip(found, expected, strict=True)]
+        allowed = ALLOWED if dtype == torch.float32 else torch.finfo(dtype).eps
+        if max(errors) <= allowed:
+            return True
+        reason = f"an error of {max(errors):.1e}, more than {allowed:.1e}"
+    except Exception as error:  # whatever a compiler or a driver may raise
+        reason = f"{type(error).__name__}: {error}"
+    warnings.warn(
+        f"The Triton kernels of smooth_topk do not work on {device} with {dtype}, so plain torch is used instead: "
+        f"{reason}.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return False
 
 
 def loss_and_gradient(
@@ -57,89 +84,41 @@ def loss_and_gradient(
 ) -> tuple[Tensor, Tensor | None]:
     """See `smooth_topk.pivot.loss_and_gradient`."""
     k, tau, margin, ignore_index, reduction, *_ = settings
-    assert not isinstance(tau, Tensor)
-    labels, row_weights, _ = counted_labels(Rows(scores, labels, False, labels.shape), weight, ignore_index)
-    losses, *state = forward(scores, labels, k, tau, margin)
-    gradient = None
-    if needs_gradient:
-        factors = row_factors(scores, row_weights, reduction, normaliser)
-        gradient = without_ignored(backward(scores, tuple(state), factors, k, tau), row_weights)
-    return reduced(losses, row_weights, reduction, normaliser), gradient
-
-
-def forward(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -> State:
-    """Losses (N,) in float32 and the four tensors of the state; scores (N, C), any strides; labels (N,), int64."""
-    launch = forward_operator if torch.compiler.is_compiling() else _launch_forward
-    return launch(scores, labels, k, tau, margin)
-
-
-def backward(scores: Tensor, state: tuple[Tensor, ...], grad_loss: Tensor, k: int, tau: float) -> Tensor:
-    """Derivatives (N, C) in the scores' dtype, from the state of `forward` and the derivatives of the losses, (N,)."""
-    launch: Callable[..., Tensor] = backward_operator if torch.compiler.is_compiling() else _launch_backward
-    return launch(scores, *state, grad_loss, k, tau)
-
-
-def _launch_forward(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -> State:
-    outputs = losses, _, tails, *_ = _empty_state(scores, labels, k, tau, margin)
-    if len(losses):
-        from .triton_kernels import forward_kernel
-
-        block, warps = forward_launch(scores.shape[1])
-        with _on_device_of(scores):
-            forward_kernel[(len(losses),)](
-                scores, labels, *outputs,
-                scores.shape[1], *scores.stride(), labels.stride(0), binary_scale(k, tau, torch.float32), tau, margin,
-                k=k, lanes=power_of_two(k), block=block, working=_triton_dtype(tails), num_warps=warps, **OPTIONS,
-            )  # fmt: skip
-    return outputs
-
-
-def _launch_backward(
-    scores: Tensor, pivot: Tensor, tail: Tensor, index: Tensor, head: Tensor, grad_loss: Tensor, k: int, tau: float
-) -> Tensor:
     rows, classes = scores.shape
-    gradient = torch.empty_like(scores, memory_format=torch.contiguous_format)
+    divisor = normaliser
+    if reduction == "mean" and normaliser is None:
+        divisor = _sum_of_weights(labels, weight, ignore_index, classes)
+    losses = scores.new_empty(rows, dtype=torch.float32)
+    gradient = torch.empty_like(scores, memory_format=torch.contiguous_format) if needs_gradient else None
     if rows:
-        from .triton_kernels import backward_kernel
+        from .triton_kernels import loss_kernel
 
-        block, warps = backward_launch(classes)
+        block, warps = launch(classes)
+        nothing = losses  # stands for a tensor that the kernel does not read
         with _on_device_of(scores):
-            backward_kernel[(rows, -(-classes // block))](
-                scores, grad_loss, pivot, tail, index, head, gradient,
-                classes, *scores.stride(), grad_loss.stride(0), *gradient.stride(), binary_scale(k, tau, torch.float32),
-                k=k, lanes=power_of_two(k + 1), block=block, working=_triton_dtype(tail), num_warps=warps, **OPTIONS,
+            loss_kernel[(rows,)](
+                scores, labels, nothing if weight is None else weight.contiguous(),
+                divisor if reduction == "mean" else nothing, losses, losses if gradient is None else gradient,
+                classes, *scores.stride(), labels.stride(0), ignore_index, binary_scale(k, tau, torch.float32), tau,
+                margin, k=k, lanes=power_of_two(k + 1), block=block, working=_triton_dtype(k),
+                weighted=weight is not None, mean=reduction == "mean", needs_gradient=needs_gradient, num_warps=warps,
+                **OPTIONS,
             )  # fmt: skip
-    return gradient
+    if reduction == "none":
+        return losses, gradient
+    return (losses.sum() / divisor if divisor is not None and reduction == "mean" else losses.sum()), gradient
 
 
-def _empty_state(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -> State:
-    rows, new = len(scores), scores.new_empty
-    tail_dtype = working_dtype(torch.float32, k)
-    return (
-        new(rows, dtype=torch.float32),
-        new(rows, 1, dtype=torch.float32),
-        new(rows, k, dtype=tail_dtype),
-        new(rows, k + 1, dtype=torch.int64),
-        new(rows, k + 1, dtype=torch.float32),
-    )
+def _sum_of_weights(labels: Tensor, weight: Tensor | None, ignore_index: int, classes: int) -> Tensor:
+    """What "mean" divides by (); a label that is not a class counts nothing, its loss is NaN anyway."""
+    counted = (labels != ignore_index) & (labels >= 0) & (labels < classes)
+    return counted.sum().float() if weight is None else (weight.float()[labels * counted] * counted).sum()
 
 
-forward_operator = torch.library.custom_op("smooth_topk::triton_forward", _launch_forward, mutates_args=())
-forward_operator.register_fake(_empty_state)
-backward_operator = torch.library.custom_op("smooth_topk::triton_backward", _launch_backward, mutates_args=())
-backward_operator.register_fake(lambda scores, *_: torch.empty_like(scores, memory_format=torch.contiguous_format))
-
-
-def forward_launch(classes: int) -> Launch:
+def launch(classes: int) -> Launch:
     """Blocks of up to 4,096 classes; 16 scores a thread at most, so that a block and its powers stay in registers."""
     block = min(power_of_two(classes), 4096)
     return Launch(block, warps=min(max(block // 256, 1), 8))
-
-
-def backward_launch(classes: int) -> Launch:
-    """Blocks of up to 1,024 classes: many programs, for there is nothing to share along a row."""
-    block = min(power_of_two(classes), 1024)
-    return Launch(block, warps=min(max(block // 256, 1), 4))
 
 
 def power_of_two(number: int) -> int:
@@ -147,10 +126,10 @@ def power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-def _triton_dtype(tail: Tensor):
+def _triton_dtype(k: int):
     import triton.language as tl
 
-    return tl.float32 if tail.dtype == torch.float32 else tl.float64
+    return tl.float32 if working_dtype(torch.float32, k) == torch.float32 else tl.float64
 
 
 def _on_device_of(scores: Tensor) -> contextlib.AbstractContextManager:

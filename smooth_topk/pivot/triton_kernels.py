@@ -1,7 +1,7 @@
-"""The pivot algorithm as two Triton kernels: one program per row forward, one per block of a row backward.
+"""The pivot algorithm as one Triton kernel: loss and gradient of a row by one program.
 
-Scores are read once forward, and read once and written once backward; beside them only O(k) numbers per row move. The
-formulas are those of torch_backend.py, in an order that suits a kernel:
+A row of scores is read twice, the second time most likely from a cache, and its gradient is written once. The formulas
+are those of a triangular recursion, in an order that suits a kernel:
 
 * the k largest scores are known only at the end of the row, so the power sums of the tail are kept relative to the
   k-th largest score so far, and shrink when it grows. All factors are at most one;
@@ -18,31 +18,38 @@ import triton.language as tl
 
 
 @triton.jit
-def forward_kernel(
+def loss_kernel(
     scores,
     labels,
+    weight,
+    divisor,
     losses,
-    pivots,
-    tails,
-    indices,
-    heads,
+    gradient,
     classes,
     row_stride,
     class_stride,
     label_stride,
+    ignore_index,
     scale: tl.float32,  # log2(e) / (kτ): powers of two are what the hardware computes
     tau: tl.float64,
     margin: tl.float64,
     k: tl.constexpr,
-    lanes: tl.constexpr,
+    lanes: tl.constexpr,  # 2^p > k: the head and the label
     block: tl.constexpr,
     working: tl.constexpr,
+    weighted: tl.constexpr,
+    mean: tl.constexpr,
+    needs_gradient: tl.constexpr,
 ):
-    """Losses (N,) and the state of the backward pass from scores (N, C), one program per row."""
+    """Weighted losses (N,) of scores (N, C), and their gradient (N, C) ÷ divisor; one program per row."""
     row = tl.program_id(0).to(tl.int64)
     row_scores = scores + row * row_stride
     label = tl.load(labels + row * label_stride)
-    known = (label >= 0) & (label < classes)  # no other label is ever an address: its loss is NaN
+    known = (label >= 0) & (label < classes)  # no other label is ever an address
+    row_weight = tl.where(known, 1.0, float("nan"))
+    if weighted:
+        row_weight = tl.load(weight + label, mask=known, other=float("nan")).to(tl.float32)
+    counted = (label != ignore_index) & (row_weight != 0.0)
     head, index, sums = _read_row(row_scores, class_stride, classes, label, scale, k, lanes, block, working)
 
     kth_score = tl.min(head, 0)
@@ -62,68 +69,54 @@ def forward_kernel(
     small = tl.exp(-tl.abs(smooth_margin) / tau)
     log1p = tl.where(small < 1e-6, small - 0.5 * small * small, tl.log(1.0 + small))
     loss = tl.where(smooth_margin <= 0.0, 0.0, smooth_margin) + tau * log1p
-    share = tl.where(smooth_margin <= 0.0, small, 1.0) / (1.0 + small) / k
-    head_derivatives = share * _head_derivatives(t, added, sigma_k, sigma_k_minus_1, k, lanes)
-    coefficients = share * _tail_coefficients(t, sigmas, sigma_k, sigma_k_minus_1, k, lanes)
-
     # Fewer than k other classes exist: the label is always in the top k. A NaN or +inf in the row stays a NaN.
     checksum = tl.sum(sums, 0) + true_score
     empty = (kth_score == float("-inf")) & (largest < float("inf")) & (checksum < float("inf"))
-    tl.store(losses + row, tl.where(empty, 0.0, loss))
-    tl.store(pivots + row, tl.where(empty, 0.0, kth_score))
-    tl.store(tails + row * k + (k - 1 - lane), tl.where(empty, 0.0, coefficients), mask=used)
-    tl.store(heads + row * (k + 1) + lane, tl.where(empty, 0.0, head_derivatives), mask=used)
-    tl.store(heads + row * (k + 1) + k, tl.where(empty, 0.0, -share))
-    tl.store(indices + row * (k + 1) + lane, tl.where(index < 0, label, index), mask=used)
-    tl.store(indices + row * (k + 1) + k, label)
+    tl.store(losses + row, tl.where(counted, tl.where(empty, 0.0, loss) * row_weight, 0.0))
+    if needs_gradient:
+        factor = row_weight / tl.load(divisor) if mean else row_weight
+        share = factor * tl.where(smooth_margin <= 0.0, small, 1.0) / (1.0 + small) / k
+        by_head = share * _head_derivatives(t, added, sigma_k, sigma_k_minus_1, k, lanes)
+        by_head = tl.where(lane < k, by_head, -share)
+        by_head = tl.where(counted, tl.where(empty, 0.0, by_head), 0.0).to(tl.float32)
+        by_tail = share * _tail_coefficients(t, sigmas, sigma_k, sigma_k_minus_1, k, lanes)
+        by_tail = tl.where(counted, tl.where(empty, 0.0, by_tail), 0.0).to(working)
+        pivot = tl.where(empty, 0.0, kth_score)
+        row_gradient = gradient + row * classes
+        _write_tail(row_scores, row_gradient, class_stride, classes, pivot, scale, by_tail, counted, k, lanes, block)
+        tl.debug_barrier()  # the next store overwrites places that other threads of this program have just written
+        place = tl.where(used & (index >= 0), index, label)
+        tl.store(row_gradient + place, by_head, mask=used & (place != label))  # a missing class has the label's place
+        tl.store(row_gradient + label, tl.sum(tl.where(lane == k, by_head, 0.0), 0), mask=known)
 
 
 @triton.jit
-def backward_kernel(
-    scores,
-    grad_losses,
-    pivots,
-    tails,
-    indices,
-    heads,
-    gradient,
-    classes,
-    row_stride,
+def _write_tail(
+    row_scores,
+    row_gradient,
     class_stride,
-    grad_loss_stride,
-    gradient_row_stride,
-    gradient_class_stride,
-    scale: tl.float32,
+    classes,
+    pivot,
+    scale,
+    by_tail,
+    counted,
     k: tl.constexpr,
-    lanes: tl.constexpr,  # 2^p > k: the head and the label
+    lanes: tl.constexpr,
     block: tl.constexpr,
-    working: tl.constexpr,
 ):
-    """Derivatives (N, C): u times a polynomial in u, then the head's and the label's k + 1 put in place."""
-    row = tl.program_id(0).to(tl.int64)
-    start = tl.program_id(1) * block
-    column = (start + tl.arange(0, block)).to(tl.int64)
-    inside = column < classes
-    score = tl.load(scores + row * row_stride + column * class_stride, mask=inside, other=0.0).to(tl.float32)
-    grad_loss = tl.load(grad_losses + row * grad_loss_stride)
-
-    # Above the k-th score are only the head and the label, written below: the bound keeps infinities out meanwhile.
-    exponent = (score - tl.load(pivots + row)) * scale
-    u = tl.exp2(tl.where(exponent > 0.0, 0.0, exponent)).to(working)
-    coefficient = tails + row * k
-    polynomial = tl.load(coefficient + (k - 1)) + tl.zeros([block], working)
-    for m in tl.static_range(1, k):
-        polynomial = polynomial * u + tl.load(coefficient + (k - 1 - m))
-    derivative = (u * polynomial).to(tl.float32) * grad_loss
-    row_gradient = gradient + row * gradient_row_stride
-    tl.store(row_gradient + column * gradient_class_stride, derivative, mask=inside)
-
-    tl.debug_barrier()  # the next store overwrites places that other threads of this program have just written
-    lane = tl.arange(0, lanes)
-    place = tl.load(indices + row * (k + 1) + lane, mask=lane <= k, other=-1)
-    derivative = tl.load(heads + row * (k + 1) + lane, mask=lane <= k, other=0.0) * grad_loss
-    here = (place >= start) & (place < start + block) & (place < classes)
-    tl.store(row_gradient + place * gradient_class_stride, derivative, mask=here)
+    """u times a polynomial in u for every class of a row: the scores are read again, most likely from a cache."""
+    for start in range(0, classes, block):
+        column = (start + tl.arange(0, block)).to(tl.int64)
+        inside = column < classes
+        score = tl.load(row_scores + column * class_stride, mask=inside, other=0.0).to(tl.float32)
+        # Above the pivot are only the head and the label, written later: the bound keeps infinities out meanwhile.
+        exponent = (score - pivot) * scale
+        u = tl.exp2(tl.where(exponent > 0.0, 0.0, exponent)).to(by_tail.dtype)
+        polynomial = tl.zeros([block], by_tail.dtype)
+        for m in tl.static_range(k):
+            polynomial = polynomial * u + _pick(by_tail, m, lanes)
+        derivative = tl.where(counted, (u * polynomial).to(tl.float32), 0.0)
+        tl.store(row_gradient + column, derivative, mask=inside)
 
 
 @triton.jit

@@ -1,6 +1,7 @@
-"""Runs the Triton kernels on CPU tensors, in a process of its own: Triton interprets from its import on or never."""
+"""Runs the Triton kernel on CPU tensors, in a process of its own: Triton interprets from its import on or never."""
 
 import os
+import warnings
 from unittest import mock
 
 
@@ -14,33 +15,18 @@ def start() -> None:
     numpy.seterr(all="ignore")  # a kernel computes both sides of a `where`, as -inf - -inf
 
 
-def run(scores, labels, k, tau, margin=1.0, grad_loss=None, block=None):
-    """Losses, gradient and state; `block` classes at a time, so that short rows stream too."""
-    import torch
-
+def run(scores, labels, k, tau, margin=1.0, block=None, weight=None, reduction="none"):
+    """Loss and gradient; `block` classes at a time, so that short rows stream too."""
     from smooth_topk.pivot import triton_backend as backend
+    from smooth_topk.targets import checked_settings
 
-    grad_loss = torch.ones(len(scores)) if grad_loss is None else grad_loss
-    launch = {} if block is None else {"return_value": backend.Launch(block, warps=1)}
-    with (
-        mock.patch.object(backend, "forward_launch", **(launch or {"wraps": backend.forward_launch})),
-        mock.patch.object(backend, "backward_launch", **(launch or {"wraps": backend.backward_launch})),
-    ):
-        losses, *state = backend.forward(scores, labels, k, tau, margin)
-        return losses, backend.backward(scores, state, grad_loss, k, tau), tuple(state)
-
-
-def run_compiled(scores, labels, k, tau):
-    """Losses and gradient with both kernels inside one graph of torch.compile."""
-    import torch
-
-    from smooth_topk.pivot import triton_backend as backend
-
-    def both(scores, labels):
-        losses, *state = backend.forward(scores * 2, labels, k, tau, 1.0)
-        return losses, backend.backward(scores * 2, tuple(state), torch.ones_like(losses), k, tau)
-
-    return torch.compile(both, fullgraph=True, backend="aot_eager")(scores, labels)
+    launch = {"wraps": backend.launch} if block is None else {"return_value": backend.Launch(block, warps=1)}
+    settings = checked_settings(k, tau, margin, -100, reduction, 0.0)
+    with mock.patch.object(backend, "launch", **launch):
+        loss, gradient = backend.loss_and_gradient(scores, labels, weight, settings)
+        alone, _ = backend.loss_and_gradient(scores, labels, weight, settings, needs_gradient=False)
+    assert alone.equal(loss) or (alone.isnan() == loss.isnan()).all()
+    return loss, gradient
 
 
 def supported(dtype_name, k):
@@ -52,14 +38,34 @@ def supported(dtype_name, k):
     return backend.supports(torch.zeros(1, 50, dtype=getattr(torch, dtype_name)), k)
 
 
-def public_loss(scores, labels, **options):
-    """The public loss and its gradient where Numba does not stand before Triton, and the backend that was chosen."""
+def public_loss(scores, labels, spoil=None, **options):
+    """The public loss, its gradient, the backend that was chosen and the warnings.
+
+    `spoil` makes the kernel raise ("raises") or compute a wrong gradient ("wrong").
+    """
     import torch
 
     from smooth_topk import losses
-    from smooth_topk.pivot import backend_for
+    from smooth_topk.pivot import backend_for, triton_backend, triton_kernels
 
+    class Spoilt:
+        def __getitem__(self, grid):
+            if spoil == "raises":
+                raise RuntimeError("no such instruction")
+            return lambda *arguments, **constants: (launch(*arguments, **constants), arguments[5].mul_(1.001))
+
+    kernel = triton_kernels.loss_kernel
+    launch = kernel[(len(scores),)]
+    triton_backend._works.cache_clear()
     leaf = scores.clone().requires_grad_()
-    value = losses.smooth_topk_loss(leaf, labels, **options)
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        mock.patch.object(triton_kernels, "loss_kernel", kernel if spoil is None else Spoilt()),
+    ):
+        warnings.simplefilter("always")
+        losses.smooth_topk_loss(leaf, labels, **options)
+        value = losses.smooth_topk_loss(leaf, labels, **options)
+        chosen = backend_for(scores, options["k"]).__name__.rpartition(".")[2]
+    triton_backend._works.cache_clear()
     (gradient,) = torch.autograd.grad(value.sum(), leaf)
-    return value.detach(), gradient, backend_for(scores, options["k"]).__name__
+    return value.detach(), gradient, chosen, [str(warning.message) for warning in caught]
