@@ -1,4 +1,4 @@
-"""The Triton kernels compiled for GPUs that are not here: resources, and what the interpreter cannot show."""
+"""The Triton kernel compiled for GPUs that are not here: resources, and what the interpreter cannot show."""
 
 import csv
 import json
@@ -27,101 +27,43 @@ def run_python(folder, *arguments):
     return subprocess.run(command, check=True, env=environment, capture_output=True, text=True, cwd=ROOT).stdout
 
 
-@pytest.fixture(scope="module")
-def record(tmp_path_factory):
-    """The command's own CSV for k = 5 and k = 32."""
-    folder = tmp_path_factory.mktemp("record")
-    choice = ["--k", 5, 32, "--classes", 1000, "--dtype", "float32", "--output", folder / "record.csv"]
-    run_python(folder, "-m", "smooth_topk.study.measure.triton_report", *choice)
-    with open(folder / "record.csv", newline="") as file:
+def recorded(path):
+    with open(path, newline="") as file:
         return list(csv.DictReader(file))
 
 
-@pytest.fixture(scope="module")
-def launches(tmp_path_factory):
-    """Signature, PTX and Triton's own GPU code of what a launch would send: k = 5, 1,000 classes, capability 8.0."""
-    return json.loads(run_python(tmp_path_factory.mktemp("launches"), Path(__file__).with_name("triton_launch.py")))
-
-
 @pytest.mark.slow
-def test_both_kernels_compile_for_compute_capability_8_and_9(record):
-    compiled = {(row["kernel"], row["k"], row["classes"], row["compute_capability"]) for row in record}
-    assert len(compiled) == len(record) == 2 * 2 * 2
-    assert {row["compute_capability"] for row in record} == {"8.0", "9.0"}
-
-
-@pytest.mark.slow
-def test_nothing_is_spilled_at_k_5_and_little_at_any_k(record):
-    for row in record:
+def test_the_kernel_compiles_for_compute_capability_8_and_9_and_spills_little(tmp_path):
+    choice = ["--k", 5, 32, "--classes", 1000, "--output", tmp_path / "record.csv"]
+    run_python(tmp_path, "scripts/triton_report.py", *choice)
+    rows = recorded(tmp_path / "record.csv")
+    assert {(row["k"], row["compute_capability"]) for row in rows} == {
+        (k, c) for k in ["5", "32"] for c in ("8.0", "9.0")
+    }
+    for row in rows:
         assert int(row["spilled_bytes"]) <= (0 if row["k"] == "5" else LARGEST_SPILL)
         assert 0 < int(row["registers"]) <= 255
         assert int(row["shared_bytes"]) <= SHARED_BYTES
 
 
-def test_the_record_in_the_book_has_every_kernel_and_says_with_what_it_was_made():
-    with open(RECORD, newline="") as file:
-        rows = list(csv.DictReader(file))
-    combinations = {(row["kernel"], row["k"], row["compute_capability"], row["dtype"]) for row in rows}
-    for kernel in ("forward", "backward"):
-        for capability in ("8.0", "9.0"):
-            assert {(kernel, k, capability, "float32") for k in ("1", "5", "8", "20", "32")} <= combinations
-    assert all(re.fullmatch(r"\d+\.\d+\.\d+", row["triton"]) for row in rows)
-    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d", row["date"]) for row in rows)
-    assert all(row["spilled_bytes"] == "0" for row in rows if row["k"] == "5")
-
-
 def test_the_page_shows_what_is_recorded():
-    with open(RECORD, newline="") as file:
-        recorded = {
-            (row["kernel"], int(row["k"]), int(row["classes"]), row["compute_capability"]): row
-            for row in csv.DictReader(file)
-            if row["dtype"] == "float32"
-        }
-    rows = [line for line in PAGE.read_text().splitlines() if re.match(r"\| (forward|backward) \|", line)]
-    assert rows
-    for line in rows:
-        kernel, k, classes, *cells = (cell.strip().replace(",", "") for cell in line.strip("|").split("|"))
+    known = {(int(row["k"]), int(row["classes"]), row["compute_capability"]): row for row in recorded(RECORD)}
+    assert {(k, c) for k, _, c in known} == {(k, c) for k in (1, 5, 8, 20, 32) for c in ("8.0", "9.0")}
+    assert all(row["spilled_bytes"] == "0" for (k, *_), row in known.items() if k == 5)
+    lines = [line for line in PAGE.read_text().splitlines() if re.match(r"\| \d+ \| [\d,]+ \|", line)]
+    assert len(lines) == len(known) // 2
+    for line in lines:
+        k, classes, *cells = (cell.strip().replace(",", "") for cell in line.strip("|").split("|"))
         for cell, column in zip(cells, ("registers", "spilled_bytes", "shared_bytes"), strict=True):
-            both = [recorded[kernel, int(k), int(classes), capability][column] for capability in ("8.0", "9.0")]
+            both = [known[int(k), int(classes), capability][column] for capability in ("8.0", "9.0")]
             assert cell == " / ".join(both)
 
 
-def test_the_page_shows_the_bytes_that_the_kernels_move():
-    from smooth_topk.study.measure.triton_report import bytes_moved
-
-    rows = [line for line in PAGE.read_text().splitlines() if re.search(r"\| (float32|bfloat16) \|", line)]
-    assert rows
-    for line in rows:
-        classes, k, dtype, *shown = (cell.strip().replace(",", "") for cell in line.strip("|").split("|"))
-        classes = int(classes)
-        ours, least = bytes_moved(classes, int(k), itemsize={"float32": 4, "bfloat16": 2}[dtype])
-        assert shown == [f"{least / classes:.2f}", f"{ours / classes:.2f}", f"{ours / least:.3f}"]
-
-
 @pytest.mark.slow
-def test_tau_and_margin_reach_the_gpu_in_double_precision(launches):
-    signature = launches["forward_kernel"]["signature"]
-    assert (signature["tau"], signature["margin"], signature["scale"]) == ("fp64", "fp64", "fp32")
-
-
-@pytest.mark.slow
-def test_the_head_overwrites_the_tail_after_a_barrier(launches):
-    events = re.findall(r"st\.global|bar\.sync", launches["backward_kernel"]["ptx"])
-    assert events[-2:] == ["bar.sync", "st.global"]
-    assert events.count("st.global") == 1 + 1024 // (4 * 32)  # a thread writes its scores' places, then one more
-
-
-@pytest.mark.slow
-def test_the_backward_kernel_reads_and_writes_each_place_once(launches):
-    ttgir = launches["backward_kernel"]["ttgir"]
-    assert len(re.findall(r"tt\.load .*tensor<1024x!tt\.ptr<f32>", ttgir)) == 1
-    assert len(re.findall(r"tt\.store .*tensor<1024x!tt\.ptr<f32>", ttgir)) == 1
-
-
-@pytest.mark.slow
-def test_the_forward_kernel_reads_each_score_once_and_writes_none(launches):
-    ttgir = launches["forward_kernel"]["ttgir"]
-    loads = [line for line in ttgir.splitlines() if re.search(r"tt\.load .*tensor<1024x!tt\.ptr<f32>", line)]
-    indents = {len(line) - len(line.lstrip()) for line in loads}
-    assert len(loads) == len(indents) == 2  # the first block before the loop, the next one inside it
-    assert not re.search(r"tt\.store .*tensor<1024x!tt\.ptr", ttgir)
+def test_a_launch_sends_double_precision_temperatures_and_touches_scores_and_gradient_no_more_than_needed(tmp_path):
+    launch = json.loads(run_python(tmp_path, Path(__file__).with_name("triton_launch.py")))
+    types = {name: launch["signature"][name] for name in ("tau", "margin", "scale")}
+    assert types == {"tau": "fp64", "margin": "fp64", "scale": "fp32"}
+    blocks = re.findall(r"tt\.(load|store) .*tensor<1024x!tt\.ptr<f32>", launch["ttgir"])
+    assert blocks == ["load", "load", "load", "store"]  # the first block, the next one in the loop; then the gradient
+    assert re.findall(r"st\.global|bar\.sync", launch["ptx"])[-2:] == ["st.global"] * 2  # head and label, at the end

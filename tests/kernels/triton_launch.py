@@ -1,6 +1,6 @@
-"""Prints, as JSON, what a launch of each kernel would send to a GPU of compute capability 8.0; run as a script.
+"""Prints, as JSON, what a launch of the kernel would send to a GPU of compute capability 8.0; run as a script.
 
-The launches are those of triton_backend.py, stopped after compilation by a stand-in for the GPU's driver.
+The launch is that of triton_backend.py, stopped after compilation by a stand-in for the GPU's driver.
 """
 
 import json
@@ -13,6 +13,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 from smooth_topk.pivot import triton_backend
+from smooth_topk.targets import checked_settings
 
 STAND_IN = SimpleNamespace(
     get_current_target=lambda: GPUTarget("cuda", 80, 32),
@@ -21,8 +22,8 @@ STAND_IN = SimpleNamespace(
 )
 
 
-def launches() -> dict[str, dict]:
-    """Signature and code of both kernels for k = 5 and 1,000 classes."""
+def launch() -> dict:
+    """Signature and code of the kernel for k = 5 and 1,000 classes."""
     programs, run = [], JITFunction.run
 
     def compile_only(kernel, *args, **kwargs):
@@ -30,14 +31,11 @@ def launches() -> dict[str, dict]:
 
     triton.runtime.driver.set_active(STAND_IN)
     with mock.patch.object(JITFunction, "run", compile_only):
-        scores = torch.zeros(4, 1000)
-        _, *state = triton_backend.forward(scores, torch.zeros(4, dtype=torch.int64), 5, 0.1, 1.0)
-        triton_backend.backward(scores, state, torch.ones(()).expand(4), 5, 0.1)
-    return {
-        program.name: {"signature": program.src.signature, "ptx": program.asm["ptx"], "ttgir": program.asm["ttgir"]}
-        for program in programs
-    }
+        labels, settings = torch.zeros(4, dtype=torch.int64), checked_settings(5, 0.1, 1.0, -100, "none", 0.0)
+        triton_backend.loss_and_gradient(torch.zeros(4, 1000), labels, None, settings)
+    (program,) = programs
+    return {"signature": program.src.signature, "ptx": program.asm["ptx"], "ttgir": program.asm["ttgir"]}
 
 
 if __name__ == "__main__":
-    print(json.dumps(launches()))
+    print(json.dumps(launch()))

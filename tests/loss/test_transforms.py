@@ -247,6 +247,17 @@ def compiled(function, **options):
     return torch.compile(function, fullgraph=True, backend="aot_eager", **options)
 
 
+def test_the_operator_of_compiled_programs_describes_its_results():
+    operator = torch.ops.smooth_topk.loss_and_gradient.default
+    leaf = SCORES.clone().requires_grad_()
+    for reduction in ("mean", "none"):
+        arguments = leaf, LABELS, torch.rand(9, dtype=torch.float64), 3, 0.4, 1.0, -100, reduction, "auto", True
+        torch.library.opcheck(operator, arguments, test_utils=("test_schema", "test_faketensor"))
+        loss, _ = operator(*arguments)
+        expected = gradient_of(lambda s, a=arguments: operator(s, *a[1:])[0].sum())
+        assert_equal(torch.autograd.grad(loss.sum(), leaf)[0], expected)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("k", [3, 12, 40])
 def test_the_compiler_traces_the_loss_whole_also_for_a_second_number_of_classes(k):
