@@ -153,19 +153,13 @@ def box_of(picture: Locator) -> dict[str, float]:
     raise AssertionError("The picture is never in the page.")
 
 
-def test_the_file_list_shows_chapters_without_their_twins_and_nobody_asks_about_news(lab, watched):
+def test_the_file_list_shows_chapters_once_and_a_link_opens_the_page_of_the_book(lab, watched):
     page = run_all(lab, "small", watched)
+    page.locator(PICTURE).wait_for(timeout=START)  # all cells have run: nothing moves any more
     listed = page.locator(".jp-DirListing-itemText")
     expect(listed.filter(has_text=f"{CHAPTER}.ipynb")).to_have_count(1)
     expect(listed.filter(has_text=f"{CHAPTER}.py")).to_have_count(0)
-    page.locator(PICTURE).wait_for(timeout=START)
     expect(page.get_by_text("news")).to_have_count(0)
-    expect(page.locator(".jp-Dialog")).to_have_count(0)
-
-
-def test_a_link_of_a_chapter_opens_the_page_of_the_book(lab, watched):
-    page = run_all(lab, "small", watched)
-    page.locator(PICTURE).wait_for(timeout=START)  # all cells have run: nothing moves any more
     page.get_by_role("link", name="Errata", exact=True).click()
     rendered = page.locator(".jp-MarkdownViewer h1")
     expect(rendered).to_be_visible(timeout=START)

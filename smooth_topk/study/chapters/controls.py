@@ -12,15 +12,14 @@ from collections.abc import Callable
 from html import escape
 
 import ipywidgets as widgets
-import numpy as np
 from IPython import get_ipython
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox
 
 from smooth_topk.study.chapters import frames
 from smooth_topk.study.chapters.drawing import Drawing, drawn, ghost, new_figure, svg
+from smooth_topk.study.chapters.limits import Limits, common, scales, widened
 from smooth_topk.study.chapters.questions import predict as predict
 from smooth_topk.study.chapters.stops import ends
 
@@ -91,7 +90,7 @@ class Explorer(widgets.VBox):
     def __init__(self, draw, sliders, panels, size):
         self.draw, self.sliders, self.panels, self.size = draw, sliders, panels, size
         self.name = f"figure-{next(_numbers)}"
-        self.limits: list[tuple[Bbox, tuple]] = []
+        self.limits: list[Limits] = []
         self.places = self._fit()
         self.before = self.now = Drawing([], [])
         self.picture, self.message = widgets.HTML(), widgets.HTML()
@@ -134,17 +133,17 @@ class Explorer(widgets.VBox):
             for locator in (ax.xaxis.get_major_locator(), ax.yaxis.get_major_locator()):
                 if isinstance(locator, MaxNLocator):
                     locator.set_params(nbins=TICKS)
-        self.limits = _widened(self.limits, figure.axes)
+        self.limits = widened(self.limits, figure.axes)
         return figure
 
     def _finished(self, figure: Figure) -> Drawing:
         alike = len(figure.axes) == len(self.places)
         if not alike:
             figure.get_layout_engine().execute(figure)
-        for ax, (limits, scales), place in zip(figure.axes, self.limits, self.places, strict=False):
+        for ax, (limits, kinds), place in zip(figure.axes, self.limits, self.places, strict=False):
             if alike:
                 ax.set_position(place)
-            if _scales(ax) == scales:
+            if scales(ax) == kinds:
                 ax.set(xlim=limits.intervalx, ylim=limits.intervaly)
         return drawn(figure, self.name)
 
@@ -160,7 +159,7 @@ class Explorer(widgets.VBox):
             figure.get_layout_engine().execute(figure)
             found.append([ax.get_position(original=True) for ax in figure.axes])
         alike = [places for places in found if len(places) == len(found[0])]
-        return [_common(boxes) for boxes in zip(*alike, strict=True)]
+        return [common(boxes) for boxes in zip(*alike, strict=True)]
 
     def _repr_mimebundle_(self, **options):
         """What a notebook keeps: the widget, and the figure as HTML, with its frames if no person runs the cell."""
@@ -178,36 +177,6 @@ def _has_reader() -> bool:
     """Returns whether a person runs the cell: programs that execute notebooks do not let them ask for input."""
     kernel = getattr(get_ipython(), "kernel", None)
     return bool(kernel and kernel.get_parent().get("content", {}).get("allow_stdin"))
-
-
-def _widened(limits: list[tuple[Bbox, tuple]], axes: list[Axes]) -> list[tuple[Bbox, tuple]]:
-    """Returns the limits of axes that also show what these axes show, with their scales."""
-    shown = [(Bbox.from_extents(*np.transpose([ax.get_xlim(), ax.get_ylim()]).ravel()), _scales(ax)) for ax in axes]
-    if len(limits) != len(shown):
-        return limits or shown
-    return [
-        (_both(old, new), kind) if kind == now else (old, kind)
-        for (old, kind), (new, now) in zip(limits, shown, strict=True)
-    ]
-
-
-def _both(old: Bbox, new: Bbox) -> Bbox:
-    """Returns a box around two boxes; an axis keeps its direction."""
-    pairs = [(old.intervalx, new.intervalx), (old.intervaly, new.intervaly)]
-    (x0, x1), (y0, y1) = (
-        (min(a[0], b[0]), max(a[1], b[1])) if a[0] <= a[1] else (max(a[0], b[0]), min(a[1], b[1])) for a, b in pairs
-    )
-    return Bbox.from_extents(x0, y0, x1, y1)
-
-
-def _scales(ax: Axes) -> tuple[str, str]:
-    return ax.get_xscale(), ax.get_yscale()
-
-
-def _common(boxes) -> Bbox:
-    """What all of the boxes have in common."""
-    corners = np.array([box.extents for box in boxes])
-    return Bbox.from_extents(*corners[:, :2].max(axis=0), *corners[:, 2:].min(axis=0))
 
 
 def _control(name, value):
