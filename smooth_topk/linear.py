@@ -27,7 +27,7 @@ from .targets import (
 )
 from .torch_internals import is_transformed
 
-SHARE_OF_WEIGHT = 4  # the scores of one chunk take this part of the memory of the classifier's weight
+SHARE_OF_WEIGHT = 2  # the scores of one chunk take this part of the memory of the classifier's weight
 FEWEST_ROWS = 16  # of a chunk, by default: every chunk reads the whole weight
 
 
@@ -57,7 +57,7 @@ def linear_smooth_topk_loss(
         labels: (N,) or (), integers in [0, C) or `ignore_index`. Class probabilities are refused.
         linear_bias: (C,), bias of the classifier.
         k, tau, margin, weight, ignore_index, reduction: as in `smooth_topk_loss`.
-        chunk_rows: rows whose scores exist at a time; by default, as many as make the scores of a chunk a quarter of
+        chunk_rows: rows whose scores exist at a time; by default, as many as make the scores of a chunk half of
             `linear_weight`, and at least 16.
 
     Returns:

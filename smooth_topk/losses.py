@@ -225,7 +225,7 @@ def _loss(
 ) -> Tensor:
     """What both losses share with cross-entropy: shapes, device meshes, autocast, the dtype of the result."""
     if is_distributed(scores):
-        return loss_on_mesh(partial(_loss, compute), scores, labels, weight, settings)
+        return loss_on_mesh(partial(_loss, compute), scores, labels, weight, settings, merges=compute is _smooth_loss)
     rows = as_rows(scores, labels, weight, settings.k)
     if _autocasts(scores):  # the polynomials need every bit of float32
         with torch.autocast(scores.device.type, enabled=False):

@@ -46,6 +46,7 @@ def compare(rank, folder):
             torch.testing.assert_close(value.full_tensor(), expected)
             torch.testing.assert_close(spread.grad.full_tensor(), plain.grad)
         compare_other_shapes(mesh)
+        compare_sharded_classes(mesh)
         with pytest.raises(TypeError, match="labels must be a DTensor on the mesh of the scores, got Tensor"):
             smooth_topk_loss(spread, labels, k=3)
         probabilities = torch.softmax(scores.flip(1), 1)
@@ -79,6 +80,33 @@ def compare_other_shapes(mesh):
                 assert value.shape == expected.shape
                 assert value.stride() == expected.stride()
                 torch.testing.assert_close(value.full_tensor(), expected)
+
+
+def compare_sharded_classes(mesh):
+    """Shards of classes merge: exact at any temperature, and the bytes sent per row do not grow with the classes."""
+    sent = []
+    original = dist.all_gather
+    dist.all_gather = lambda parts, tensor, group: (sent.append(tensor.nbytes), original(parts, tensor, group))
+    for k, classes, tau, scale in [(1, 2, 1.0, 1.0), (3, 11, 1e-3, 100.0), (8, 11, 0.1, 1.0), (5, 501, 1.0, 30.0)]:
+        generator = torch.Generator().manual_seed(classes)
+        plain = scale * torch.randn(ROWS, classes, generator=generator, dtype=torch.float64) + 1e6
+        plain[0, 1 : classes - k] = -torch.inf
+        plain[2, 0] = torch.nan
+        labels = torch.arange(ROWS) % classes
+        labels[4] = -100
+        spread = distribute_tensor(plain, mesh, [Shard(1)]).requires_grad_()
+        plain.requires_grad_()
+        options = {"k": k, "tau": tau, "reduction": "none"}
+        sent.clear()
+        value = smooth_topk_loss(spread, distribute_tensor(labels, mesh, [Replicate()]), **options)
+        assert sum(sent) == 8 * ROWS * (k + 3)  # k + 1 coefficients, the label's score, the largest score
+        expected = smooth_topk_loss(plain, labels, **options)
+        torch.testing.assert_close(value.full_tensor(), expected, equal_nan=True, rtol=1e-9, atol=1e-12)
+        value.full_tensor().nansum().backward()
+        expected.nansum().backward()
+        kept = [0, 1, 3, 4]
+        torch.testing.assert_close(spread.grad.full_tensor()[kept], plain.grad[kept], rtol=1e-9, atol=1e-12)
+    dist.all_gather = original
 
 
 def test_scores_on_a_mesh_give_the_loss_and_the_gradient_of_plain_tensors(tmp_path):
