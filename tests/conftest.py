@@ -1,18 +1,15 @@
 """Settings of the whole suite: hypothesis, random numbers, Ctrl-C, and the chapters that several tests look at."""
 
-import contextlib
 import fcntl
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
 from hypothesis import settings
 
 PROJECT = Path(__file__).parents[1]
-SECONDS_TO_STOP = 120  # for the tests that are under way
 
 # The same examples on every run, no files beside the tests, and no limit of time on a machine that is shared.
 settings.register_profile("suite", derandomize=True, database=None, deadline=None)
@@ -22,51 +19,14 @@ settings.load_profile("suite")
 torch.set_num_threads(1)
 
 
-def stop(number: int, frame: object) -> None:
-    """Makes SIGTERM and a closed terminal stop the tests as Ctrl-C does, so that they end what they started.
-
-    What comes later is ignored: scripts/test.sh sends SIGTERM even if the terminal has already sent another signal.
-    """
-    for later in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(later, lambda *_: None)
-    raise KeyboardInterrupt
-
-
-# Also SIGINT: a shell starts its background jobs deaf to it, and so would be the processes that tests interrupt.
-for stopping in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    if stopping != signal.SIGHUP or signal.getsignal(stopping) is not signal.SIG_IGN:  # after nohup they go on
-        signal.signal(stopping, stop)
-
-nodes = []  # of xdist, in the process that hands out the tests
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodeready(node) -> None:
-    nodes.append(node)
-
-
-def pytest_keyboard_interrupt() -> None:
-    """Gives the processes of xdist the time to end what their tests started; xdist itself kills them soon."""
-    for process in psutil.Process().children() if nodes else ():
-        with contextlib.suppress(psutil.Error):  # it has just ended
-            process.terminate()
-    for node in nodes:
-        with contextlib.suppress(OSError, EOFError, node.channel.RemoteError):
-            node.channel.waitclose(SECONDS_TO_STOP)
+# A shell starts its background jobs deaf to Ctrl-C, and so would be the processes that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     """Every test draws the same random tensors, alone or after any other test."""
     torch.manual_seed(0)
-
-
-@pytest.fixture
-def hears_of_its_terminal() -> Iterator[None]:
-    """SIGHUP has its usual effect, also where the tests themselves were started with nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture(scope="session")
