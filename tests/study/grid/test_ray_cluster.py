@@ -23,7 +23,7 @@ SIX = [
     for loss in ("cross_entropy", "smooth", "hard")
     for seed in (0, 1)
 ]
-PATIENCE = 300  # seconds for Ray to start its workers; a hang must end as a failure
+PATIENCE = 900  # seconds for Ray to start its workers on a busy machine; a hang must end as a failure
 PROGRAM = """
 import json, sys
 from smooth_topk.study.experiments.run_config import RunConfig
