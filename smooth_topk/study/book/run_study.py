@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = read_options(arguments)
     try:
         return act(options)
-    except (ValueError, OSError, ImportError) as refusal:
+    except (ValueError, FileNotFoundError, ConnectionError, ImportError) as refusal:
         print(f"!! {refusal}", file=sys.stderr)
         return 2
 
