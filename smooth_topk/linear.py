@@ -6,7 +6,7 @@ their part to the gradients of the classifier; the backward pass multiplies by t
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -244,7 +244,7 @@ def _plain_loss(
         margin=settings.margin,
         weight=weight,
         ignore_index=settings.ignore_index,
-        reduction=settings.reduction,
+        reduction=cast(Reduction, settings.reduction),
     )
 
 
