@@ -103,7 +103,7 @@ def draw(axes, tau, k):
 
 
 k_slider = partial(controls.k_slider, maximum=len(others) - 1)
-controls.explore(draw, panels=(1, 2), size=(7.6, 3.4), tau=tau, k=k_slider(k))
+controls.explore(draw, panels=(1, 2), size=(7.6, 3.0), tau=tau, k=k_slider(k))
 
 # %% [markdown]
 # ## Divide by the largest term
@@ -205,7 +205,7 @@ def draw(axes, step, tau):
 
 step_slider = widgets.IntSlider(description="step", value=1, min=0, max=k)
 tau_slider = controls.tau_slider(tau, minimum=1e-4)
-controls.explore(draw, panels=(2, 1), size=(4.4, 6.2), step=step_slider, tau=tau_slider)
+controls.explore(draw, panels=(2, 1), size=(4.4, 5.6), step=step_slider, tau=tau_slider)
 
 # %% [markdown]
 # ## The hard loss inside the smooth loss

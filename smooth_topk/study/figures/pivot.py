@@ -28,7 +28,7 @@ def pivot_steps(
         steps: S_0..S_k of the tail alone (with None) and after each class of the head, with the k factors of the step.
         step: how many classes of the head have joined.
     """
-    above, below = new_panels(axes, nrows=2, figsize=(4.4, 6.2))
+    above, below = new_panels(axes, nrows=2, figsize=(4.4, 5.6))
     _draw_classes(above, names, distance, len(steps) - 1, step)
     _fill_table(below, names, steps, step)
     return above, below
