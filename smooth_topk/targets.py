@@ -22,6 +22,7 @@ Algorithm = Literal["pivot", "enumeration", "summation", "divide_and_conquer", "
 Backend = Literal["auto", "torch", "numba", "triton"]
 HALF = (torch.float16, torch.bfloat16)
 FLOATING_POINT = (torch.float32, torch.float64, *HALF)  # what torch computes with; float8 is for storage
+WITHOUT_FLOAT64 = {"mps"}  # kinds of devices: Apple's GPUs
 PLAIN = {int, float, str, type(None)}  # types whose values can be remembered: equal ones mean the same
 
 
@@ -217,6 +218,11 @@ def mixed(losses: Tensor, mixture: Tensor, row_weights: Tensor | None, reduction
 def widened(scores: Tensor) -> Tensor:
     """Half precision in float32; other dtypes as they are."""
     return scores.float() if scores.dtype in HALF else scores
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """The tensor in float64; in float32 on a device that has no float64."""
+    return tensor.float() if tensor.device.type in WITHOUT_FLOAT64 else tensor.double()
 
 
 def whole_number(name: str, value: Any) -> int:

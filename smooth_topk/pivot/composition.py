@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..polynomials.pivot import blocks, log_scaled_sigmas, smallest_finite
-from ..targets import Rows, Settings, counted_labels, row_factors, without_ignored
+from ..targets import Rows, Settings, counted_labels, row_factors, wide, without_ignored
 from .margins import exponent_scale, loss_of_margin
 
 
@@ -18,20 +18,29 @@ def composed_losses(scores: Tensor, labels: Tensor, k: int, tau: float | Tensor,
 
     A temperature that is a tensor of one number is differentiated too.
     """
-    tau = tau.double() if isinstance(tau, Tensor) else tau
+    tau = wide(tau) if isinstance(tau, Tensor) else tau
     label = labels[:, None]
     others = scores.scatter(1, label, -torch.inf)
-    log_sigmas, _ = log_scaled_sigmas(others, k, exponent_scale(k, tau))
+    largest = torch.finfo(wide(scores[:0]).dtype).max
+    log_sigmas, _ = log_scaled_sigmas(others, k, exponent_scale(k, tau, largest))
     lower, upper = log_sigmas[-2:]
     kth_score = smallest_finite(others.detach().topk(k).values)
     empty = upper.detach() == -torch.inf  # fewer than k other classes exist: the label is always in the top k
     log_ratio = torch.where(empty, 0.0, upper) - torch.where(empty, 0.0, lower)
-    hard_margin = margin + (kth_score - scores.gather(1, label).double())[:, 0] / k
+    hard_margin = margin + (kth_score - wide(scores.gather(1, label)))[:, 0] / k
     losses = loss_of_margin(torch.where(empty, 0.0, hard_margin + tau * log_ratio), tau)
     losses = torch.where(empty, 0.0, losses)  # and not the loss of a margin of -inf: its derivative by tau is NaN
     finite = scores.detach().amax(1) < torch.inf  # false for NaN
     losses = losses * torch.where(finite, 1.0, torch.nan)
     return losses.to(torch.promote_types(scores.dtype, torch.float32))
+
+
+def composed_rows(
+    scores: Tensor, labels: Tensor, factors: Tensor, *, k: int, tau: float, margin: float, needs_gradient: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Losses (N,) of scores (N, C), and derivatives by the scores times the factors (N,), in any arithmetic."""
+    losses = composed_losses(scores, labels, k, tau, margin)
+    return losses, composed_gradient(scores, labels, k, tau, margin) * factors[:, None] if needs_gradient else None
 
 
 def composed_gradient(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -> Tensor:

@@ -29,6 +29,7 @@ from ..polynomials.pivot import (
     scaled,
     smallest_finite,
 )
+from ..targets import wide as in_wide
 from ..torch_internals import is_transformed
 from .margins import exponent_scale, loss_of_margin
 
@@ -42,12 +43,12 @@ def losses_of_every_label(scores: Tensor, k: int, tau: float | Tensor, margin: f
 
 def composed_losses_of_every_label(scores: Tensor, k: int, tau: float | Tensor, margin: float) -> Tensor:
     """The same as a composition of differentiable torch functions, all rows at once."""
-    tau = tau.double() if isinstance(tau, Tensor) else tau
-    wide = scores.double()
+    tau = in_wide(tau) if isinstance(tau, Tensor) else tau
+    wide = in_wide(scores)
     top, index = wide.topk(k + 1)
     index = index[:, :k]  # of the head
     pivot = smallest_finite(top.detach())
-    scale = exponent_scale(k, tau)
+    scale = exponent_scale(k, tau, torch.finfo(wide.dtype).max)
     head = scaled(top[:, :k] - pivot, scale).T  # (k, N), descending
     tail = scaled(wide.scatter(1, index, -torch.inf) - pivot, scale)  # (N, n), at most zero; -inf for the head
     log_ratio = log_ratios_without(head, tail, index, fits(scores, k))

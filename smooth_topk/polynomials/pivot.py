@@ -9,8 +9,9 @@ rest. Every polynomial is kept as
     S_j = σ_j(exp x) / exp(x_[1] + ... + x_[j]),   1 <= S_j <= C(n, j).
 
 Everything here is a composition of differentiable torch functions whose reverse mode only adds and multiplies positive
-numbers, so derivatives of any order are as accurate as the values. All of it is in float64, and what has k numbers per
-sample has the samples last, (k, N), so that every step is a few contiguous vectors.
+numbers, so derivatives of any order are as accurate as the values. All of it is in float64 (float32 on a device that
+has no float64), and what has k numbers per sample has the samples last, (k, N), so that every step is a few contiguous
+vectors.
 
 The bound C(n, j) decides the arithmetic, never the scores: float64 while it fits, with room for the derivatives, and
 logarithms of float64 where it does not (n = 2,000 and k = 1,000: 10^600 subsets).
@@ -22,13 +23,15 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from ..targets import WITHOUT_FLOAT64, wide
 from . import divide_and_conquer
 
 MEMORY = 1 << 21  # numbers in one level of the product tree of a block of rows
-LARGEST_EXPONENT = 1e300  # sums of exponents stay finite; exp(-1e300) is zero
+LARGEST_EXPONENT = {torch.float64: 1e300, torch.float32: 1e30}  # sums of exponents stay finite
 # A derivative passes the tree divided by S_k and multiplied by a factor from above. Logarithm of the smallest factor
 # that keeps its digits: any that float32 can hold; in float64 half of the exponents are S_k's, half the factor's.
 SMALLEST_LOG_FACTOR = {torch.float32: -104.0, torch.float64: -354.0}
+LARGEST_LOG_SUBSETS = 69.0  # 1e30, where float32 computes
 
 
 def log_sigma(x: Tensor, k: int) -> Tensor:
@@ -47,7 +50,7 @@ def marginals(scores: Tensor, k: int, scale: float = 1.0) -> Tensor:
     pieces = []
     for (part,) in blocks(k, scores):
         finite = part.detach().amax(1, keepdim=True) < torch.inf  # false for NaN
-        x = scaled(part.double() - smallest_finite(part.detach().topk(k).values), scale)
+        x = scaled(wide(part) - smallest_finite(part.detach().topk(k).values), scale)
         log_sigma_k, pull_back = torch.func.vjp(lambda rows: log_scaled_sigmas(rows, k)[0][-1], x)[:2]
         pieces.append(torch.where(finite, pull_back(torch.ones_like(log_sigma_k))[0], torch.nan))
     return torch.cat(pieces).to(scores.dtype)
@@ -71,7 +74,7 @@ def log_scaled_sigmas(scores: Tensor, k: int, scale: float | Tensor = 1.0) -> tu
         sigmas, log_largest_term = scaled_sigmas(scores, k, scale)
         return safe_log(sigmas), log_largest_term
     log_sigmas, log_largest_terms = [], []
-    for (part,) in blocks(k, scores.double()):
+    for (part,) in blocks(k, wide(scores)):
         head, change, log_tail, log_largest_term = around_pivot(part, k, scale)
         log_tail_sigmas = divide_and_conquer.log_sigma(log_tail, k).T
         log_sigmas.append(log_add_head(log_tail_sigmas, head, change)[-1])
@@ -81,7 +84,7 @@ def log_scaled_sigmas(scores: Tensor, k: int, scale: float | Tensor = 1.0) -> tu
 
 def scaled_sigmas(scores: Tensor, k: int, scale: float | Tensor = 1.0) -> tuple[Tensor, Tensor]:
     """S_0..S_k (k + 1, N) themselves, for n and k that fit float64, and what `log_scaled_sigmas` returns with them."""
-    head, change, log_tail, log_largest_term = around_pivot(scores.double(), k, scale)
+    head, change, log_tail, log_largest_term = around_pivot(wide(scores), k, scale)
     tail = product_tree(torch.exp(log_tail), k).T
     return add_head(tail, decays(head), torch.exp(change))[-1], log_largest_term
 
@@ -91,6 +94,8 @@ def fits(scores: Tensor, k: int) -> bool:
     classes = scores.shape[1]
     degree = min(k, classes // 2)  # where C(n, j) is largest among j <= k
     log_subsets = math.lgamma(classes + 1.0) - math.lgamma(degree + 1.0) - math.lgamma(classes - degree + 1.0)
+    if scores.device.type in WITHOUT_FLOAT64:
+        return log_subsets < LARGEST_LOG_SUBSETS
     log_smallest = math.log(torch.finfo(torch.float64).tiny)
     return log_smallest + log_subsets < SMALLEST_LOG_FACTOR.get(scores.dtype, SMALLEST_LOG_FACTOR[torch.float32])
 
@@ -115,22 +120,22 @@ def around_pivot(scores: Tensor, k: int, scale: float | Tensor) -> tuple[Tensor,
         change = change + distance * (scale - known_scale)
     tail = scaled(scores.scatter(1, head_index, -torch.inf) - pivot, scale)
     log_terms = (torch.where(deleted, 0.0, known) * known_scale).T.cumsum(0)
-    head = (distance * known_scale).clamp(max=torch.finfo(torch.float64).max)
+    head = (distance * known_scale).clamp(max=torch.finfo(distance.dtype).max)
     return head.T, change.T, tail, torch.cat([torch.zeros_like(log_terms[:1]), log_terms])
 
 
 def scaled(differences: Tensor, scale: float | Tensor) -> Tensor:
     """Exponents from differences of scores; beyond LARGEST_EXPONENT a class is in every subset that counts."""
     if not isinstance(scale, Tensor):
-        return (differences * scale).clamp(max=LARGEST_EXPONENT)
+        return (differences * scale).clamp(max=LARGEST_EXPONENT[differences.dtype])
     deleted = differences == -torch.inf  # whose derivative by the scale is no number
-    exponents = (torch.where(deleted, 0.0, differences) * scale).clamp(max=LARGEST_EXPONENT)
+    exponents = (torch.where(deleted, 0.0, differences) * scale).clamp(max=LARGEST_EXPONENT[differences.dtype])
     return torch.where(deleted, -torch.inf, exponents)
 
 
 def smallest_finite(head_scores: Tensor) -> Tensor:
     """The pivot (N, 1) in float64: the smallest score of the head that is not -inf (0 where there is none)."""
-    pivot = head_scores.double().masked_fill(head_scores == -torch.inf, torch.inf).amin(1, keepdim=True)
+    pivot = wide(head_scores).masked_fill(head_scores == -torch.inf, torch.inf).amin(1, keepdim=True)
     return pivot.masked_fill(pivot == torch.inf, 0.0)
 
 
