@@ -43,6 +43,7 @@ ipywidgets.HBox([seen, button])
 """,
     """
 from smooth_topk.study.chapters import controls
+controls.predict("Which way?", ["up", "down"], right=0)
 controls.explore(lambda ax, tau: ax.plot([0, 1], [0, tau]), tau=0.1)
 """,
     """
@@ -153,9 +154,17 @@ def box_of(picture: Locator) -> dict[str, float]:
     raise AssertionError("The picture is never in the page.")
 
 
+def open_the_figure(page: Page) -> None:
+    """Waits until all cells have run; the figure of the last one is hidden until its question is answered."""
+    page.locator(PICTURE).wait_for(state="attached", timeout=START)
+    expect(page.locator(PICTURE)).to_be_hidden()
+    page.get_by_text("Show me").click()
+    expect(page.locator(PICTURE)).to_be_visible()
+
+
 def test_the_file_list_shows_chapters_once_and_a_link_opens_the_page_of_the_book(lab, watched):
     page = run_all(lab, "small", watched)
-    page.locator(PICTURE).wait_for(timeout=START)  # all cells have run: nothing moves any more
+    open_the_figure(page)
     listed = page.locator(".jp-DirListing-itemText")
     expect(listed.filter(has_text=f"{CHAPTER}.ipynb")).to_have_count(1)
     expect(listed.filter(has_text=f"{CHAPTER}.py")).to_have_count(0)
@@ -184,7 +193,7 @@ def test_the_explorer_and_python_follow_each_other(lab, watched, screenshots):
     tau, curve = page.locator('.tau-explorer input[name="tau"]'), page.locator(".tau-explorer .curve.smooth")
     curve.wait_for(timeout=START)
     page.get_by_text("Python waits", exact=True).wait_for(timeout=START)
-    page.locator(PICTURE).wait_for(timeout=START)  # the last cell is done: the focus stays where it is put
+    open_the_figure(page)
 
     before = curve.get_attribute("d")
     tau.focus()

@@ -22,8 +22,8 @@ THREAD, BODY = "#8a94a6", "#2b2b2b"
 
 
 def draw_pictures(folder: Path) -> None:
-    """Writes names.svg and noise.svg."""
-    _write({"names": _names, "noise": _noise}, folder)
+    """Writes spider.svg, names.svg and noise.svg."""
+    _write({"spider": _spider_in_web, "names": _names, "noise": _noise}, folder)
 
 
 def _write(pictures: dict[str, Callable[[], Axes]], folder: Path) -> None:
@@ -38,17 +38,17 @@ def _write(pictures: dict[str, Callable[[], Axes]], folder: Path) -> None:
 
 
 def _names() -> Axes:
-    """A spider in its web, and the seven names that a trained network finds most likely for a photograph of one."""
+    """The seven names that a trained network finds most likely for a photograph of a spider in its web."""
     recorded = read_scores()
     assert recorded is not None, "imagenet_scores.npz is part of the project"
     shares, order = recorded.scores[PHOTOGRAPH].softmax(-1).topk(7)
     names, true = [recorded.class_names[index] for index in order], order == recorded.labels[PHOTOGRAPH]
-    left, right = figures.new_panels(ncols=2, figsize=(8.4, 2.9), width_ratios=[1, 1.9])
-    _spider_in_web(left)
-    return figures.plausible_names(pd.DataFrame({"name": names, "probability": shares, "true": true}), ax=right)
+    table = pd.DataFrame({"name": names, "probability": shares, "true": true})
+    return figures.plausible_names(table, ax=figures.new_axes(figsize=(5.4, 2.9)))
 
 
-def _spider_in_web(ax: Axes) -> None:
+def _spider_in_web() -> Axes:
+    ax = figures.new_axes(figsize=(2.2, 2.2))
     spokes = np.linspace(0, 2 * np.pi, 14, endpoint=False) + 0.12 * np.sin(np.arange(14) * 2.4)
     reach = 1.05 + 0.12 * np.cos(np.arange(14) * 1.9)
     for angle, length in zip(spokes, reach, strict=True):
@@ -66,6 +66,7 @@ def _spider_in_web(ax: Axes) -> None:
         ax.add_patch(Ellipse((0, y), width, height, color=BODY, zorder=3))
     ax.set_aspect("equal")
     ax.axis("off")
+    return ax
 
 
 def _noise() -> Axes:

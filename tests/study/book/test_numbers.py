@@ -41,7 +41,7 @@ def test_every_block_of_the_pages_is_known():
 def test_the_committed_pictures_are_those_of_the_recorded_numbers(tmp_path):
     pictures.draw_pictures(tmp_path)
     drawn = sorted(tmp_path.iterdir())
-    assert [path.name for path in drawn] == ["names.svg", "noise.svg"]
+    assert [path.name for path in drawn] == ["names.svg", "noise.svg", "spider.svg"]
     stale = [path.name for path in drawn if path.read_bytes() != (numbers.RESULTS / path.name).read_bytes()]
     assert not stale, "Draw them again: python scripts/readme_numbers.py"
 
