@@ -63,7 +63,7 @@ def fit_small(folder, data, config=None, **options) -> dict:
 def results(folder):
     """Everything in the records that equal runs must share to the last bit, in the order of the run ids."""
     runs, epochs = read_runs(folder / "results"), read_epochs(folder / "results")
-    runs = runs.drop(columns=[*TIMES, "commit"]).sort_values("run_id", ignore_index=True)
+    runs = runs.drop(columns=[*TIMES, "commit", "sources"]).sort_values("run_id", ignore_index=True)
     epochs = epochs.drop(columns=TIMES, errors="ignore").sort_values(["run_id", "epoch"], ignore_index=True)
     return runs, epochs
 

@@ -119,7 +119,8 @@ def load(folder: Path, workers: int | None = None, ten_crop: bool = False) -> Fo
         differing = sorted(set(indexes["train"].classes) ^ set(indexes["test"].classes))
         raise ValueError(f"{folder}/train and {folder}/val differ in the class folders {', '.join(differing[:5])}.")
     if workers is None:
-        workers = max(1, min(available_cores() // (workers_setting() or 1), 16))  # shared by the runs
+        runs = workers_setting() or torch.cuda.device_count() or 1  # that share the cores, as in a grid
+        workers = max(1, min(available_cores() // runs, 16))
     return FolderSource(folder, indexes, workers, ten_crop)
 
 

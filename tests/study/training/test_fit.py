@@ -147,6 +147,16 @@ def test_a_published_run_is_reproduced_to_the_last_digit(tmp_path):
     assert_frame_equal(epochs[columns], known[columns], check_exact=True)
 
 
+@pytest.mark.parametrize("loss", ["lapsum", "aldr_kl", "logit_adjusted"])
+def test_losses_with_options_train_on_a_long_tail(data, tmp_path, loss):
+    options = {"lapsum": {"scale": 0.5}, "aldr_kl": {"adaptivity": 3.0}, "logit_adjusted": {"adjustment": 0.5}}[loss]
+    config = small_config(loss=loss, k=2, loss_options=options, imbalance=4.0, epochs=2)
+    record = fit_small(tmp_path, data, config)
+    assert record["status"] == "finished"
+    assert record["train_images"] < 120
+    assert np.diff(read_epochs(tmp_path / "results")["train_loss"])[0] < 0
+
+
 def test_a_run_on_a_cpu_uses_one_thread_whatever_a_notebook_has_set(data, tmp_path):
     before = torch.get_num_threads()
     torch.set_num_threads(2)
