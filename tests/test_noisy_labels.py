@@ -159,35 +159,33 @@ def test_the_numbers_are_those_of_splitmix64_in_python_integers():
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("call", "error", "value"),
     [
-        (lambda: corrupted(1.01), ValueError, "between 0 and 1, got 1.01"),
-        (lambda: corrupted(-0.01), ValueError, "between 0 and 1, got -0.01"),
-        (lambda: corrupted(float("nan")), ValueError, "got nan"),
-        (lambda: corrupted("0.5"), TypeError, "noise_level must be a number, got '0.5'"),
-        (lambda: corrupted(torch.tensor([0.1, 0.2])), TypeError, "noise_level must be a number, got tensor"),
-        (lambda: corrupted(0.5, groups=(0, 0, 1)), ValueError, "got 3 groups for labels from 0 to 99"),
-        (lambda: corrupted(0.5, torch.tensor([-1])), ValueError, "from -1 to -1"),
-        (lambda: corrupted(0.5, torch.tensor([100])), ValueError, "got 100 groups for labels from 100 to 100"),
-        (lambda: corrupted(0.5, LABELS.float()), TypeError, "labels must be integers, got torch.float32"),
-        (lambda: corrupted(0.5, groups=[0.5] * 100), TypeError, "groups must be integers, got torch.float32"),
-        (lambda: balanced_subset(LABELS.bool(), 0.5, seed=0), TypeError, "labels must be integers, got torch.bool"),
-        (lambda: hold_out(LABELS * 1j, 1, seed=0), TypeError, "labels must be integers, got torch.complex64"),
-        (lambda: corrupted(0.5, LABELS[None]), ValueError, r"got shape \(1, 50000\)"),
-        (lambda: balanced_subset(LABELS, 0.0, seed=0), ValueError, "above 0 and at most 1, got 0.0"),
-        (lambda: balanced_subset(LABELS, -0.01, seed=0), ValueError, "above 0 and at most 1, got -0.01"),
-        (lambda: balanced_subset(LABELS, 1.01, seed=0), ValueError, "above 0 and at most 1, got 1.01"),
-        (lambda: balanced_subset(LABELS, 0.0001, seed=0), ValueError, "which asks for 0"),
-        (lambda: balanced_subset(LABELS, 150, seed=0), ValueError, "multiple of the 100 classes, got 150"),
-        (lambda: balanced_subset(LABELS, 50_100, seed=0), ValueError, "between 1 and 500 .* asks for 501"),
-        (lambda: balanced_subset(LABELS, 0, seed=0), ValueError, "between 1 and 500 .* got 0, which asks for 0"),
-        (lambda: hold_out(LABELS, -1, seed=0), ValueError, "between 0 and 500, .* got -1"),
-        (lambda: hold_out(LABELS, 501, seed=0), ValueError, "between 0 and 500, .* got 501"),
-        (lambda: hold_out(LABELS, 0.5, seed=0), TypeError, "per_class must be an integer, got 0.5"),
+        (lambda: corrupted(1.01), ValueError, "1.01"),
+        (lambda: corrupted(-0.01), ValueError, "-0.01"),
+        (lambda: corrupted(float("nan")), ValueError, "nan"),
+        (lambda: corrupted("0.5"), TypeError, "'0.5'"),
+        (lambda: corrupted(torch.tensor([0.1, 0.2])), TypeError, "tensor"),
+        (lambda: corrupted(0.5, groups=(0, 0, 1)), ValueError, "3 groups .* 0 to 99"),
+        (lambda: corrupted(0.5, torch.tensor([-1])), ValueError, "-1"),
+        (lambda: corrupted(0.5, torch.tensor([100])), ValueError, "100 to 100"),
+        (lambda: corrupted(0.5, LABELS.float()), TypeError, "labels .*float32"),
+        (lambda: corrupted(0.5, groups=[0.5] * 100), TypeError, "groups .*float32"),
+        (lambda: balanced_subset(LABELS.bool(), 0.5, seed=0), TypeError, "bool"),
+        (lambda: hold_out(LABELS * 1j, 1, seed=0), TypeError, "complex64"),
+        (lambda: corrupted(0.5, LABELS[None]), ValueError, r"\(1, 50000\)"),
+        *((lambda x=x: balanced_subset(LABELS, x, seed=0), ValueError, str(x)) for x in (0.0, -0.01, 1.01, 0.0001)),
+        *((lambda x=x: balanced_subset(LABELS, x, seed=0), ValueError, str(x)) for x in (150, 50_100, 0)),
+        *((lambda x=x: hold_out(LABELS, x, seed=0), ValueError, str(x)) for x in (-1, 501)),
+        (lambda: balanced_subset(LABELS, "half", seed=0), TypeError, "'half'"),
+        (lambda: hold_out(LABELS, 0.5, seed=0), TypeError, "0.5"),
+        (lambda: hold_out(LABELS, 2, seed=1.5), TypeError, "1.5"),
+        (lambda: hold_out(LABELS[:0], 1, seed=0), ValueError, "got 1"),
+        *((lambda x=x: balanced_subset(LABELS[:0], x, seed=0), ValueError, str(x)) for x in (0.5, 1)),
     ],
 )
-def test_bad_input_gets_a_sentence_that_names_the_value(call, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_input_is_refused_with_its_value(call, error, value):
+    with pytest.raises(error, match=value):
         call()
 
 
@@ -200,19 +198,8 @@ def test_seeds_counts_and_fractions_may_be_those_of_numpy():
     assert balanced_subset(LABELS, np.float32(0.5), seed=0).tolist() == half.tolist()
     kept, held_out = hold_out(LABELS, np.int64(2), seed=np.int16(-1))
     assert [part.tolist() for part in hold_out(LABELS, 2, seed=-1)] == [kept.tolist(), held_out.tolist()]
-    with pytest.raises(TypeError, match=r"seed must be an integer, got 1\.5"):
-        hold_out(LABELS, 2, seed=1.5)
-    with pytest.raises(TypeError, match="fraction_or_count must be a number, got 'half'"):
-        balanced_subset(LABELS, "half", seed=0)
 
 
 def test_no_labels_leave_nothing_to_hold_out_or_to_take():
     nothing = torch.empty(0, dtype=torch.int64)
     assert [len(part) for part in hold_out(nothing, 0, seed=0)] == [0, 0]
-    with pytest.raises(ValueError, match=r"between 0 and 0, the size of the smallest class, got 1\."):
-        hold_out(nothing, 1, seed=0)
-    for asked in (0.5, 1):
-        with pytest.raises(
-            ValueError, match=f"between 1 and 0 samples of each class, the size of the smallest, got {asked}"
-        ):
-            balanced_subset(nothing, asked, seed=0)
