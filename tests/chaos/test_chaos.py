@@ -4,7 +4,7 @@
     CHAOS_MINUTES=5 CHAOS_SEED=7 pytest -m chaos      shorter, with other faults
     CHAOS_OUTPUT=book/results pytest -m chaos         writes the table of faults to book/results/faults.csv
 
-In every third round the runs are tasks of a Ray cluster of two nodes. A round ends when all runs are recorded; its
+In every second round the runs are tasks of a Ray cluster of two nodes. A round ends when all runs are recorded; its
 records must then be those of the undisturbed grid to the last bit, and no record may be lost but one that was deleted.
 """
 
@@ -26,7 +26,9 @@ from smooth_topk.study.records.machine import describe_machine
 
 MAY_DIFFER = {"seconds", "images_per_second", "resumes", "processes", "date", "commit"}  # between equal runs
 LONGEST_PAUSE = 3.0  # seconds between two faults, at most
-CLUSTER_EVERY = 3  # rounds
+FAULTS_AT_REST = 0.1  # the share of faults that come while no run is under way, but processes start or end
+ROUND_SECONDS = 120  # of faults; then the grid comes to its end
+CLUSTER_EVERY = 2  # rounds
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +52,10 @@ def comparable(folder: Path) -> dict[str, dict]:
 
 
 class Deck:
-    """Draws faults from a shuffled deck, which is shuffled again when it is used up."""
+    """Draws faults from a shuffled deck, which is shuffled again when it is used up.
+
+    Faults of workers, tasks and nodes are in it three times: they cost less time than those of a driver.
+    """
 
     def __init__(self, seed: int):
         self.random, self.cards = random.Random(seed), {}
@@ -58,9 +63,13 @@ class Deck:
     def draw(self, names: list[str]) -> str:
         cards = self.cards.setdefault(tuple(names), [])
         if not cards:
-            cards += names
+            cards += [name for name in names for _ in range(1 if "driver" in name else 3)]
             self.random.shuffle(cards)
         return cards.pop()
+
+    def put_back(self, names: list[str], name: str) -> None:
+        """Puts a fault that could not be made under the deck."""
+        self.cards[tuple(names)].insert(0, name)
 
 
 def disturb(grid: Faults, until: float, deck: Deck, kinds: dict) -> list[str]:
@@ -73,13 +82,15 @@ def disturb(grid: Faults, until: float, deck: Deck, kinds: dict) -> list[str]:
         if not grid.running():
             if len(list((grid.folder / "records").glob("*.json"))) < len(GRID):
                 grid.start_driver()
-        elif time.monotonic() < until:
+        elif time.monotonic() < until and (grid.workers() or grid.chance.random() < FAULTS_AT_REST):
             name = deck.draw(sorted(kinds))
             before = {path: path.read_bytes() for path in (grid.folder / "records").glob("*.json")}
             with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):  # it ended by itself in this moment
                 if kinds[name]():
                     made.append(name)
                     print(f"{datetime.now():%H:%M:%S} {name}", flush=True)
+                else:
+                    deck.put_back(sorted(kinds), name)
             lost = [path for path, content in before.items() if not path.exists() or path.read_bytes() != content]
             assert len(lost) <= name.endswith("a record is deleted"), f"{name} lost {lost}"
     return made
@@ -108,10 +119,11 @@ def chaos(folder: Path, undisturbed: Path, seconds: float, seed: int, with_ray: 
             if stack.enter_context(small_disk(grid.folder / "checkpoints")) and not cluster:
                 kinds["the disk is full"] = grid.fill_disk
             stack.callback(grid.kill_everything)
-            made = disturb(grid, end, deck, kinds)
+            made = disturb(grid, min(end, time.monotonic() + ROUND_SECONDS), deck, kinds)
         same = comparable(grid.folder) == comparable(undisturbed)
         rounds += [{"fault": name, "survived": same} for name in made]
         assert same, f"after {made} the records in {grid.folder} differ; {grid.log.read_text()}"
+        print(f"Round {number}: {len(made)} faults, the same bits", flush=True)
     faults = pd.DataFrame(rounds, columns=["fault", "survived"]).groupby("fault")["survived"]
     return faults.agg(tried="size", survived="sum").reset_index()
 

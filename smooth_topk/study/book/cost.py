@@ -4,6 +4,7 @@ All times are those of the missing runs. They come from steps that `--dry-run --
 the folder of the profile, or from the assumption of `experiments/expected_cost.py`.
 """
 
+import functools
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -116,14 +117,15 @@ def _row(profile: str, runs: Sequence[RunConfig], count: int, speed: Speed) -> d
         "recorded": len(runs) - len(missing),
         "seconds": sum(seconds),
         "together": makespan(seconds, count),
-        "disk": sum(sorted((disk_bytes(run) for run in missing), reverse=True)[:count]),
+        "disk": sum(sorted((disk_bytes(run.model, run.dataset) for run in missing), reverse=True)[:count]),
     }
 
 
-def disk_bytes(run: RunConfig) -> int:
+@functools.cache
+def disk_bytes(model: str, dataset: str) -> int:
     """Returns the bytes that an unfinished run keeps: checkpoints of weights, best weights and momentum."""
     with torch.device("meta"):  # no memory behind the tensors
-        network = network_of(run)
+        network = network_of(model, dataset)
     weights = sum(value.nbytes for value in network.state_dict().values())
     momentum = sum(parameter.nbytes for parameter in network.parameters())
     return (KEPT + 1) * (2 * weights + momentum)  # one more while it is written
@@ -147,7 +149,7 @@ def paper_costs() -> str:
             hours = [expected_seconds(run, "gpu") / 3600 for run in runs.values()]
             first = next(iter(runs.values()))
             rows.append((experiment.paper, data_name(first.dataset), network_name(first.model), len(runs), first.epochs,
-                         max(hours), sum(hours), disk_bytes(first) / 1e6))  # fmt: skip
+                         max(hours), sum(hours), disk_bytes(first.model, first.dataset) / 1e6))  # fmt: skip
     names = ["experiment", "data", "network", "runs", "epochs", "longest run (h)", "all runs (h)", "disk of a run (MB)"]
     table = pd.DataFrame(rows, columns=names).set_index("experiment")
     total = f"{paper_hours():,.0f} hours on one GPU in all, if it is {ASSUMPTIONS['gpu']}."

@@ -90,7 +90,7 @@ def step_times(config: RunConfig) -> dict[str, float | str]:
     while fabric.device.type == "cpu" and batch > 2 and batch * per_image > CPU_STEP_SECONDS:
         batch //= 2
     classes = CLASSES.get(config.dataset, 100)
-    network = network_of(config)
+    network = network_of(config.model, config.dataset)
     network, optimizer = fabric.setup(network, torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9))
     side = 224 if config.dataset == "imagenet" else 32
     shape = (FEATURES[config.dataset],) if config.dataset in FEATURES else (3, side, side)
@@ -114,9 +114,9 @@ def step_times(config: RunConfig) -> dict[str, float | str]:
             "images_per_second": config.batch_size / seconds, "memory": memory}  # fmt: skip
 
 
-def network_of(config: RunConfig) -> torch.nn.Module:
+def network_of(model: str, dataset: str) -> torch.nn.Module:
     """Returns the network of a run, with all classes of its data set."""
-    return build_model(config.model, CLASSES.get(config.dataset, 100), FEATURES.get(config.dataset, 128))
+    return build_model(model, CLASSES.get(dataset, 100), FEATURES.get(dataset, 128))
 
 
 def _seconds(call: Callable[[], None], device: torch.device) -> float:

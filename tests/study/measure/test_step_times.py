@@ -44,8 +44,8 @@ def test_a_login_node_shows_what_was_measured_on_a_gpu(folder):
 def test_a_large_network_is_timed_with_a_smaller_batch_on_a_cpu(monkeypatch):
     sizes = []
 
-    def network(config):
-        made = network_of(config)
+    def network(*names):
+        made = network_of(*names)
         made.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
         return made
 
