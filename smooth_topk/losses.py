@@ -70,7 +70,8 @@ def smooth_topk_loss(
         ignore_index: samples with this label do not count.
         reduction: "none", "mean" or "sum".
         label_smoothing: share of the label's probability that is spread over all classes, as in cross-entropy. Label
-            smoothing and class probabilities need the loss of every class, O(C k log k) in float64, which is slower.
+            smoothing and class probabilities need the loss of every class in float64, O(C k) operations for k up to 8
+            and O(C k log k) beyond, which is many times slower than the loss of one label.
         algorithm: "pivot" is accurate to rounding. "enumeration", "summation", "divide_and_conquer" and
             "divide_and_conquer_autograd" are the paper's algorithms, for study.
         series_order: p of the paper's approximate backward pass ("divide_and_conquer" only); by default

@@ -1,7 +1,9 @@
-"""The loss of every label at once: scores (N, n) in, losses (N, n) out, O(n k log k), for labels that are mixtures.
+"""The loss of every label at once: scores (N, n) in, losses (N, n) out, for labels that are mixtures.
 
 The loss is linear in the distribution of the labels, Σ_y q_y L(s, y), and L(s, y) needs σ_k and σ_{k-1} of the classes
-without y. With the k largest classes as the head, the next one as the pivot and x measured from it:
+without y. For k up to 8, a class is divided out of one polynomial of all classes (`divided_losses`). For larger k such
+divisions would lose digits. There, with the k largest classes as the head, the next one as the pivot and x measured
+from it:
 
 * y in the tail: the head meets the tail without y. A tree of products, run up and down again, leaves out each class of
   the tail in turn and only ever adds and multiplies positive numbers;
@@ -11,7 +13,7 @@ Every polynomial is divided by its largest term, as in polynomials/pivot.py. Wha
 kept in logarithms. Derived in notebooks/06_pivot.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -29,16 +31,26 @@ from ..polynomials.pivot import (
     scaled,
     smallest_finite,
 )
+from ..targets import WITHOUT_FLOAT64
 from ..targets import wide as in_wide
 from ..torch_internals import is_transformed
 from .margins import exponent_scale, loss_of_margin
+from .torch_backend import products
+
+CACHED = 1 << 16  # scores worked on together
+LARGEST_K = 8  # of `divided_losses`, whose alternating sums lose about 2**k
 
 
 def losses_of_every_label(scores: Tensor, k: int, tau: float | Tensor, margin: float) -> Tensor:
     """L_{k,τ}(s, y) for every class y as the label, (N, n), at least float32; differentiable to any order."""
     if isinstance(tau, Tensor) or is_transformed() or torch.compiler.is_compiling():
-        return composed_losses_of_every_label(scores, k, tau, margin)
+        return _composed(scores, k, tau, margin)
     return _LossesOfEveryLabel.apply(scores, k, tau, margin)
+
+
+def _composed(scores: Tensor, k: int, tau: float | Tensor, margin: float) -> Tensor:
+    divided = k <= LARGEST_K and scores.device.type not in WITHOUT_FLOAT64
+    return (divided_losses if divided else composed_losses_of_every_label)(scores, k, tau, margin)
 
 
 def composed_losses_of_every_label(scores: Tensor, k: int, tau: float | Tensor, margin: float) -> Tensor:
@@ -64,6 +76,73 @@ def composed_losses_of_every_label(scores: Tensor, k: int, tau: float | Tensor, 
     finite = scores.detach().amax(1, keepdim=True) < torch.inf  # false for NaN
     losses = losses * torch.where(finite, 1.0, torch.nan)
     return losses.to(torch.promote_types(scores.dtype, torch.float32))
+
+
+def divided_losses(scores: Tensor, k: int, tau: float | Tensor, margin: float) -> Tensor:
+    """The same for small k, O(k) operations per class: its factor is divided out of one polynomial of all classes.
+
+    A class of the tail of weight u leaves S_j as Σ_m (-u)^m S_{j-m}, measured from s_[k]. A class of the head leaves
+    the product of the others, measured from s_[k+1]. Both sums are at least one.
+    """
+    tau = in_wide(tau) if isinstance(tau, Tensor) else tau
+    wide = in_wide(scores)
+    top, index = wide.topk(k + 1)
+    head, places = top[:, :k], index[:, :k]
+    scale = exponent_scale(k, tau, torch.finfo(wide.dtype).max)
+    pivots = torch.where(top == -torch.inf, 0.0, top).detach()[:, k - 1 :]  # s_[k] and s_[k+1]
+    w, tail = _around(wide, head, places, pivots[:, :1], k, scale)
+    sigmas = multiply_truncated(products(w)[-1].flip(0), tail)  # S_0..S_k
+    in_head = torch.zeros_like(scores, dtype=torch.bool).scatter(1, places, True)
+    empty = torch.where(in_head, top[:, k:], top[:, k - 1 : k]) == -torch.inf  # fewer than k other classes exist
+    u = scaled(wide - pivots[:, :1], scale).clamp(max=0.0).exp()
+    upper, lower = (_alternating(sigmas[: degree + 1], u) for degree in (k, k - 1))
+    log_ratio = torch.log(torch.where(in_head | empty, 1.0, upper) / torch.where(in_head | empty, 1.0, lower))
+
+    w, tail = _around(wide, head, places, pivots[:, 1:], k, scale)
+    others = torch.cat([torch.ones_like(w[None]), torch.zeros_like(w).expand(k - 1, *w.shape)])  # (k, k, N)
+    for i, factor in enumerate(w):
+        left = torch.cat([torch.zeros_like(others[:1]), others[:-1]])
+        others = others + left * factor * (torch.arange(k, device=w.device) != i)[:, None]
+    missing = top[:, k] == -torch.inf
+    upper, lower = ((others * part[:, None]).sum(0).where(~missing, 1.0) for part in (tail[1:], tail[:-1]))
+    log_ratio = log_ratio.scatter(1, places, torch.log(upper / lower).T)
+    pivot = torch.where(in_head, pivots[:, 1:], pivots[:, :1])
+    smooth_margin = margin + (pivot - wide) / k + tau * torch.where(empty, 0.0, log_ratio)
+    losses = torch.where(empty, 0.0, loss_of_margin(torch.where(empty, 0.0, smooth_margin), tau))
+    finite = scores.detach().amax(1, keepdim=True) < torch.inf  # false for NaN
+    losses = losses * torch.where(finite, 1.0, torch.nan)
+    return losses.to(torch.promote_types(scores.dtype, torch.float32))
+
+
+def _around(
+    scores: Tensor, head: Tensor, places: Tensor, pivot: Tensor, k: int, scale: float | Tensor
+) -> tuple[Tensor, Tensor]:
+    """w = exp(-t) of the head (k, N), and σ_0..σ_k of the tail (k + 1, N), measured from the pivot."""
+    missing = head.detach() == -torch.inf
+    w = scaled(torch.where(missing, 0.0, pivot - head), scale).clamp(max=0.0).exp().T
+    u = scaled(scores - pivot, scale).clamp(max=0.0).exp().scatter(1, places, 0.0)
+    power, sums = u, [u.sum(1)]
+    for _ in range(1, k):
+        power = power * u
+        sums.append(power.sum(1))
+    sigmas = [torch.ones_like(sums[0])]
+    for m in range(1, k + 1):
+        terms = [sigmas[m - r] * sums[r - 1] * (1 if r % 2 else -1) for r in range(1, m + 1)]
+        sigmas.append((torch.stack(terms).sum(0) / m).clamp(min=0.0))
+    return w, torch.stack(sigmas)
+
+
+def multiply_truncated(a: Tensor, b: Tensor) -> Tensor:
+    """The product of two polynomials with coefficients (k + 1, N), up to degree k."""
+    return torch.stack([(a[: j + 1] * b[: j + 1].flip(0)).sum(0) for j in range(len(a))])
+
+
+def _alternating(sigmas: Tensor, u: Tensor) -> Tensor:
+    """Σ_m (-u)^m S_{j-m} (N, n), by Horner's rule from S_0..S_j (j + 1, N)."""
+    total = sigmas[0, :, None].expand_as(u)
+    for sigma in sigmas[1:]:
+        total = sigma[:, None] - u * total
+    return total
 
 
 def log_ratios_without(head: Tensor, tail: Tensor, index: Tensor, linear: bool) -> Tensor:
@@ -148,6 +227,14 @@ def _difference(upper: Tensor, lower: Tensor) -> Tensor:
     return torch.where(empty, 0.0, upper) - torch.where(empty, 0.0, lower)
 
 
+def _blocks(k: int, scores: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Blocks of rows whose numbers stay in cache, where a factor is divided out; or that bound the product trees."""
+    if k > LARGEST_K or scores.device.type != "cpu":
+        return blocks(k, scores, *others)
+    size = max(1, CACHED // scores.shape[1])
+    return zip(*(tensor.split(size) for tensor in (scores, *others)), strict=True)
+
+
 class _LossesOfEveryLabel(torch.autograd.Function):
     """In blocks of rows both ways, to bound the memory of the trees."""
 
@@ -155,13 +242,15 @@ class _LossesOfEveryLabel(torch.autograd.Function):
     def forward(ctx: Any, scores: Tensor, *settings: Any) -> Tensor:
         ctx.save_for_backward(scores)
         ctx.settings = settings
-        return torch.cat([composed_losses_of_every_label(part, *settings) for (part,) in blocks(settings[0], scores)])
+        return torch.cat([_composed(part, *settings) for (part,) in _blocks(settings[0], scores)])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (scores,) = ctx.saved_tensors
-        pieces = []
-        for part, part_grad in blocks(ctx.settings[0], scores, grad):
-            _, pull_back = torch.func.vjp(lambda rows: composed_losses_of_every_label(rows, *ctx.settings), part)[:2]
-            pieces.append(pull_back(part_grad)[0])
+        pieces, differentiated = [], torch.is_grad_enabled()
+        for part, part_grad in _blocks(ctx.settings[0], scores, grad):
+            with torch.enable_grad():
+                leaf = part if differentiated else part.detach().requires_grad_()
+                losses = _composed(leaf, *ctx.settings)
+            pieces.append(torch.autograd.grad(losses, leaf, part_grad, create_graph=differentiated)[0])
         return torch.cat(pieces), None, None, None

@@ -83,10 +83,10 @@ def test_large_k_agrees_with_one_label_at_a_time(k, classes):
 def test_sums_in_logarithms_agree_with_plain_ones(monkeypatch):
     scores = 3 * torch.randn(4, 15, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     scores[0, 3:6] = -torch.inf
-    plain = value_and_gradient(losses_of_every_label, scores, 6, 0.5, 1.0)
+    plain = value_and_gradient(losses_of_every_label, scores, 10, 0.5, 1.0)
     monkeypatch.setitem(pivot.SMALLEST_LOG_FACTOR, torch.float64, -1e9)
-    assert not pivot.fits(scores, 6)
-    for a, b in zip(value_and_gradient(losses_of_every_label, scores, 6, 0.5, 1.0), plain, strict=True):
+    assert not pivot.fits(scores, 10)
+    for a, b in zip(value_and_gradient(losses_of_every_label, scores, 10, 0.5, 1.0), plain, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-13)
 
 
