@@ -74,7 +74,8 @@ def read_records(folder: str | Path) -> list[dict]:
 
 def read_runs(folder: str | Path) -> pd.DataFrame:
     """Returns one row per recorded run: run_id, the fields of RunConfig, results, `describe_machine`, and date."""
-    return typed_runs(pd.DataFrame([record["row"] for record in read_records(folder)]))
+    rows = [record["row"] for record in read_records(folder)]
+    return typed_runs(pd.DataFrame(rows, dtype=object))  # a column of whole numbers and shares keeps both
 
 
 def read_epochs(folder: str | Path) -> pd.DataFrame:

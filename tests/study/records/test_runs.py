@@ -124,3 +124,11 @@ def test_a_measurement_with_a_known_key_is_not_added_again(tmp_path):
     published.add_rows(path, [{"n": 1, "seconds": 0.1 + 0.2}], key=("n",))
     published.add_rows(path, [{"n": 1, "seconds": 5.0}, {"n": 2, "seconds": 1.0, "note": "new"}], key=("n",))
     assert path.read_text() == "n,seconds,note\n1,0.30000000000000004,\n2,1.0,new\n"
+
+
+def test_a_number_of_images_and_a_share_of_them_stay_what_they_are_in_one_table(tmp_path):
+    for size in (20_000, 0.5, None):
+        run = RunConfig(train_size=size)
+        runs.write_record(tmp_path, {"run_id": run.run_id, **run.to_dict()}, [])
+    sizes = list(runs.read_runs(tmp_path)["train_size"])
+    assert sorted(map(repr, sizes)) == ["0.5", "20000", "None"]
