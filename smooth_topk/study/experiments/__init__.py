@@ -1,6 +1,6 @@
-"""What is run, as data: nothing in this room reads a file or computes a loss.
+"""What is run, as data: nothing here reads a file or trains.
 
 A `RunConfig` is one training run, and its hash is the id under which its results are recorded. The registry lists the
-experiments of the paper, each with its title, its table or figure, its chapter and its runs per profile. From them
-follow the expected cost of a study, and how its length falls with the number of GPUs.
+experiments of the paper, each with its title, its table or figure, its chapter and its runs per profile; the protocol
+is how losses are compared. From both follows the expected cost of a study.
 """

@@ -202,7 +202,7 @@ def decays_under_index_blocks() -> tuple[RunConfig, ...]:
 def noise_without_memorising() -> tuple[RunConfig, ...]:
     """The "laptop" runs of Table 1 at p = 0.8 with four times the images and a quarter of the epochs.
 
-    As many steps, but too few looks at each image to learn its label by heart.
+    As many steps, but too few looks at each image to memorise its label.
     """
     runs = [run for run in table_1_noise("laptop") if run.noise_level == 0.8]
     return tuple(replace(run, train_size=4 * (run.train_size or 0), epochs=run.epochs // 4) for run in runs)

@@ -39,11 +39,11 @@ PAPER_IMAGENET = RunConfig(
 )
 # Reductions of ours. One-cycle rates suit short trainings; the subsets are small enough to be memorised.
 SMOKE = RunConfig(train_size=200, epochs=2, batch_size=50)
-# Laptop: cross-entropy at p = 0.8 learns 99 % of the noisy labels by heart in 24 epochs (run dc3be17fd4c3). With flips
+# Laptop: cross-entropy at p = 0.8 memorises 99 % of the noisy labels in 24 epochs (run dc3be17fd4c3). With flips
 # and crops it was far from that after 16 of 40 epochs, where the trial was stopped.
 LAPTOP = RunConfig(dataset="cifar100", train_size=5_000, epochs=24, batch_size=64, augment=False)
 
-# Features: 12 epochs of 20,000 images take seconds on one core, and the head can learn wrong labels by heart.
+# Features: 12 epochs of 20,000 images take seconds on one core, and the head can memorise wrong labels.
 FEATURES = RunConfig(dataset="cifar100_features", model="head", train_size=20_000, epochs=12, batch_size=128)
 
 CROSS_ENTROPY: Fields = {"loss": "cross_entropy", "learning_rate": 0.1, "weight_decay": 1e-4}

@@ -1,6 +1,6 @@
 """The family of top-k losses: each f(scores, labels, *, ..., reduction), and the registry FAMILY that names them all.
 
-Scores (N, C) and labels (N,) in, a loss out. The room imports torch and the core alone; two losses need packages.
+They map scores (N, C) and labels (N,) to a loss and import torch and the core alone; difftopk needs a package.
 """
 
 from smooth_topk.study.losses.entropies import soft_topk_mean, topk_entropy, truncated_topk_entropy

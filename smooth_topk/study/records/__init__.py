@@ -1,6 +1,5 @@
-"""What was run, on disk: every file that the study reads back is written and read here.
+"""What was run, on disk: one JSON file per run, the published CSV files, and the numbers that the paper prints.
 
-Rows go in, whole files come out: a file is written beside its place and moved there in one step, under a lock, so that
-a reader never sees half of it. `runs` keeps runs.csv and epochs.csv, `evidence` says which recorded runs a chapter
-shows, `paper` reads the numbers that the paper prints, `paths` knows where everything is.
+`runs` reads and writes records, `published` the CSV files of book/results, `evidence` says which runs a chapter shows,
+`paths` knows where everything is, `machine` what a row says about where it was computed.
 """

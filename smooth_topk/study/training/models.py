@@ -129,7 +129,7 @@ class Linear(nn.Linear):
 
 
 class Head(nn.Sequential):
-    """One hidden layer on the built-in features: wide enough to learn wrong labels by heart, and seconds to train.
+    """One hidden layer on the built-in features: wide enough to memorise wrong labels, and seconds to train.
 
     117,860 parameters for 100 classes.
     """
