@@ -391,7 +391,7 @@ def test_a_gradient_far_below_one_keeps_its_digits(path):
 
 @pytest.mark.parametrize(
     ("algorithm", "k"),
-    [("auto", 5), ("auto", 18), ("pivot", 5), ("pivot", 18)]
+    [("pivot", 5), ("pivot", 18)]
     + [(name, 3) for name in ("enumeration", "summation", "divide_and_conquer", "divide_and_conquer_autograd")],
 )
 def test_an_ignored_row_may_hold_anything(algorithm, k):
@@ -521,6 +521,30 @@ def test_the_label_with_a_score_of_minus_infinity_costs_infinitely_much_and_pull
     assert value == torch.inf
     assert gradient[0, 2] == -0.5
     assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["auto", "numba"])
+def test_a_backend_as_algorithm_still_works_with_a_warning(name):
+    scores, labels = torch.randn(3, 20), torch.tensor([0, 1, 2])
+    with pytest.warns(DeprecationWarning, match=f"algorithm='{name}' .* backend='{name}'"):
+        old = smooth_topk_loss(scores, labels, algorithm=name)
+    assert torch.equal(old, smooth_topk_loss(scores, labels, backend=name))
+
+
+def test_numbers_that_fit_and_rows_that_do_not():
+    scores = torch.tensor([[3.4e38, -3.4e38, 3.4e38, 3.4e38]])
+    assert hard_topk_loss(scores, torch.tensor([1]), k=3).item() == pytest.approx(2 * 3.4e38 / 3)
+    spoilt = torch.tensor([[1.0, torch.inf, 0.0, 0.0], [1.0, 2.0, 3.0, 4.0]])
+    losses, gradient = value_and_gradient(hard_topk_loss, spoilt, torch.tensor([0, 0]), k=2, reduction="none")
+    assert losses.isnan().tolist() == gradient.isnan().all(1).tolist() == [True, False]
+    labels = torch.tensor([0, 2**64 - 100], dtype=torch.uint64)
+    with pytest.raises(IndexError, match=str(2**64 - 100)):
+        smooth_topk_loss(spoilt, labels, k=2)
+    leaf = torch.tensor([[40.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    loss = smooth_topk_loss(leaf, torch.tensor([0]), k=1, margin=0.0)
+    (first,) = torch.autograd.grad(loss, leaf, create_graph=True)
+    (second,) = torch.autograd.grad(first[0, 1], leaf)
+    assert second[0, 1].item() == pytest.approx(math.exp(-40), rel=1e-12)
 
 
 @pytest.mark.parametrize("algorithm", ["enumeration", "summation", "divide_and_conquer", "divide_and_conquer_autograd"])
