@@ -5,7 +5,6 @@ exact and slower.
 """
 
 from collections.abc import Callable
-from functools import reduce
 from typing import Any
 
 import torch
@@ -15,7 +14,10 @@ from torch.autograd import forward_ad
 
 def _find(path: str) -> Callable[..., Any] | None:
     """torch._C.(path), or None where this version of torch has no such function."""
-    return reduce(lambda owner, name: getattr(owner, name, None), path.split("."), torch._C)
+    found: Any = torch._C
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found
 
 
 PRIVATE = {

@@ -36,14 +36,14 @@ def composed_losses(scores: Tensor, labels: Tensor, k: int, tau: float | Tensor,
 
 
 def composed_rows(
-    scores: Tensor, labels: Tensor, factors: Tensor, *, k: int, tau: float, margin: float, needs_gradient: bool
+    scores: Tensor, labels: Tensor, factors: Tensor, *, k: int, tau: float | Tensor, margin: float, needs_gradient: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Losses (N,) of scores (N, C), and derivatives by the scores times the factors (N,), in any arithmetic."""
     losses = composed_losses(scores, labels, k, tau, margin)
     return losses, composed_gradient(scores, labels, k, tau, margin) * factors[:, None] if needs_gradient else None
 
 
-def composed_gradient(scores: Tensor, labels: Tensor, k: int, tau: float, margin: float) -> Tensor:
+def composed_gradient(scores: Tensor, labels: Tensor, k: int, tau: float | Tensor, margin: float) -> Tensor:
     """Derivatives of `composed_losses` (N, C), themselves differentiable; in blocks of rows, to bound the memory."""
     pieces = []
     for part, part_labels in blocks(k, scores, labels):

@@ -13,6 +13,7 @@ A device without float64 (Apple's GPUs) takes the composition in float32, which 
 numbers: the error of the loss, and of the gradient relative to its largest entry, is at most 1e-5 for k up to 10.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -59,7 +60,8 @@ def loss_and_gradient(
     factors = wide(row_factors(scores, row_weights, settings.reduction, normaliser))
     dtype = working_dtype(scores.dtype, settings.k)
     composed = scores.device.type in WITHOUT_FLOAT64
-    compute, block = (torch_large_k.balanced_rows, torch_large_k.BLOCK) if dtype is None else (pivot_rows, BLOCK)
+    compute: Callable[..., tuple[Tensor, Tensor | None]] = torch_large_k.balanced_rows if dtype is None else pivot_rows
+    block = torch_large_k.BLOCK if dtype is None else BLOCK
     compute = partial(
         composed_rows if composed else compute,
         k=settings.k,
@@ -74,8 +76,9 @@ def loss_and_gradient(
         losses, gradient = scores.new_empty(rows), torch.empty_like(scores) if needs_gradient else None
         for start in range(0, rows, size):
             part = slice(start, start + size)
-            losses[part], part_gradient = compute(scores[part], labels[part], factors[part])
-            if gradient is not None:
+            part_losses, part_gradient = compute(scores[part], labels[part], factors[part])
+            losses[part] = part_losses
+            if gradient is not None and part_gradient is not None:
                 gradient[part] = part_gradient
     if gradient is not None and row_weights is not None:
         gradient.masked_fill_((row_weights == 0)[:, None], 0.0)

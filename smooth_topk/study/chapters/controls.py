@@ -139,7 +139,7 @@ class Explorer(widgets.VBox):
     def _finished(self, figure: Figure) -> Drawing:
         alike = len(figure.axes) == len(self.places)
         if not alike:
-            figure.get_layout_engine().execute(figure)
+            _lay_out(figure)
         for ax, (limits, kinds), place in zip(figure.axes, self.limits, self.places, strict=False):
             if alike:
                 ax.set_position(place)
@@ -156,7 +156,7 @@ class Explorer(widgets.VBox):
         good = [figure for figure in figures if isinstance(figure, Figure)]
         found = []
         for figure in good[:1] + good[-1:]:
-            figure.get_layout_engine().execute(figure)
+            _lay_out(figure)
             found.append([ax.get_position(original=True) for ax in figure.axes])
         alike = [places for places in found if len(places) == len(found[0])]
         return [common(boxes) for boxes in zip(*alike, strict=True)]
@@ -169,8 +169,15 @@ class Explorer(widgets.VBox):
                 warnings.simplefilter("ignore")  # the chapter shows those of the values it starts with
                 recorded = frames.record(self.sliders, self.drawings)
             (first,) = self.drawings([self.values])
-            bundle["text/html"] = frames.page_html(recorded, first, self.size)
+            if isinstance(first, Drawing):
+                bundle["text/html"] = frames.page_html(recorded, first, self.size)
         return bundle
+
+
+def _lay_out(figure: Figure) -> None:
+    """Places the axes so that their labels fit."""
+    if engine := figure.get_layout_engine():
+        engine.execute(figure)
 
 
 def _has_reader() -> bool:

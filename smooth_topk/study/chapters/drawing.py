@@ -75,7 +75,7 @@ def _split(root: ElementTree.Element) -> Drawing:
             definitions += [_text(child) for child in found if child.tag != "style"]
             parent.remove(found)
     parts = []
-    for group in root.find("g"):  # the figure
+    for group in root.findall("g/*"):  # of the figure
         for part in group if group.get("id", "").startswith("axes") else [group]:
             name = part.get("id", "")
             if not name.startswith(FURNITURE) and group is not part:

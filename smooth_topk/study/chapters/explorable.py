@@ -31,7 +31,7 @@ class Explorable(anywidget.AnyWidget):
         return f'<div {self.MARK}="{escape(json.dumps(values))}">This figure needs JavaScript.</div>'
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict, dict]:
-        data, metadata = super()._repr_mimebundle_(**options)
+        data, metadata = super()._repr_mimebundle_(**options) or ({}, {})
         return data | {"text/html": self.html()}, metadata
 
 

@@ -172,11 +172,9 @@ def _drawn(run: RunConfig, loss: Contender, search: int, trial: int) -> RunConfi
     rate = _between(RATES, numbers.random()) * loss.scale
     product = _between(PRODUCTS, numbers.random())
     own = {name: _rounded(_between(ends, numbers.random())) for name, ends in (loss.own or {}).items()}
-    options = {name: value for name, value in own.items() if name not in run.to_dict()}
-    named = {name: value for name, value in own.items() if name not in options}
-    return replace(
-        run, learning_rate=_rounded(rate), weight_decay=_rounded(product / rate), loss_options=options, **named
-    )
+    changes: dict[str, Any] = {name: value for name, value in own.items() if name in run.to_dict()}
+    changes["loss_options"] = {name: value for name, value in own.items() if name not in changes}
+    return replace(run, learning_rate=_rounded(rate), weight_decay=_rounded(product / rate), **changes)
 
 
 def _between(ends: tuple[float, float], share: float) -> float:

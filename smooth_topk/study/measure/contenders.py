@@ -18,9 +18,10 @@ from torch.nn import functional as F
 
 from smooth_topk import smooth_topk_loss
 from smooth_topk.pivot import backend_for
+from smooth_topk.targets import Algorithm
 
 Loss = Callable[..., Tensor]
-PAPER = ("summation", "divide_and_conquer", "divide_and_conquer_autograd")
+PAPER: tuple[Algorithm, ...] = ("summation", "divide_and_conquer", "divide_and_conquer_autograd")
 BACKENDS = ("numba", "triton")
 OURS = ("pivot", *(f"fused_{name}" for name in BACKENDS))
 

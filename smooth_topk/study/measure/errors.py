@@ -16,8 +16,9 @@ from torch import Tensor
 from smooth_topk import smooth_topk_loss
 from smooth_topk.study.measure.contenders import backend_missing
 from smooth_topk.study.measure.exact import exact_loss
+from smooth_topk.targets import Algorithm
 
-ALGORITHMS = ("summation", "divide_and_conquer", "divide_and_conquer_autograd", "pivot")
+ALGORITHMS: tuple[Algorithm, ...] = ("summation", "divide_and_conquer", "divide_and_conquer_autograd", "pivot")
 BOTH_PRECISIONS = (torch.float32, torch.float64)
 TAUS = (10.0, 1.0, 0.1, 0.01, 0.001, 0.0001)
 SCALES = (0.01, 1.0, 10.0, 100.0)
