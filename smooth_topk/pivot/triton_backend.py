@@ -101,7 +101,8 @@ def loss_and_gradient(
                 scores, labels, nothing if weight is None else weight.contiguous(),
                 divisor if reduction == "mean" else nothing, losses, losses if gradient is None else gradient,
                 classes, *scores.stride(), labels.stride(0), ignore_index,
-                binary_scale(k, float(tau), torch.float32), tau, margin, k=k, lanes=power_of_two(k + 1), block=block, working=_triton_dtype(k),
+                binary_scale(k, float(tau), torch.float32), tau, margin, k=k, lanes=power_of_two(k + 1),
+                block=block, working=_triton_dtype(k),
                 weighted=weight is not None, mean=reduction == "mean", needs_gradient=needs_gradient, num_warps=warps,
                 **OPTIONS,
             )  # fmt: skip
