@@ -134,6 +134,16 @@ def test_a_chunk_of_scores_is_all_that_is_added_to_inputs_and_gradients():
     assert beyond <= 2.5 * 4 * 16 * 4000  # scores and derivatives of 16 rows
 
 
+def test_a_compiled_program_calls_it():
+    (input, classifier, _), labels = problem()
+    function = lambda x, w: linear_smooth_topk_loss(2 * x, w, labels, chunk_rows=8) + 1  # noqa: E731
+    results = []
+    for each in (torch.compile(function, backend="aot_eager"), function):
+        loss = each(input, classifier)
+        results.append((loss, *torch.autograd.grad(loss, (input, classifier))))
+    assert_equal(*results, FLOAT64)
+
+
 def test_the_module_passes_every_option_on():
     (input, classifier, bias), labels = problem()
     options = {"weight": torch.rand(50, dtype=torch.float64), "ignore_index": 7, "reduction": "sum", "chunk_rows": 4}
