@@ -57,7 +57,7 @@ def test_every_name_of_the_notation_page_exists_where_it_says():
 
 
 def test_the_reference_documents_every_public_name():
-    documented = re.findall(r"(?:auto(?:function|class):: |`)smooth_topk\.(\w+)", page("api.md"))
+    documented = re.findall(r"(?:auto(?:function|class):: |`)smooth_topk\.(\w+)\b(?!\.)", page("api.md"))
     assert sorted(documented) == sorted(smooth_topk.__all__)
 
 
