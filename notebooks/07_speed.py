@@ -342,8 +342,8 @@ display(Markdown(tables.speed_in_short(paths.published_folder())))
 #   times as long as cross-entropy in every case.
 # - The paper's custom backward pass is about as fast as automatic differentiation with 10,000 classes, and slower with
 #   100,000.
-# - In plain torch the loss needs about as much memory as cross-entropy with 1,000 classes and less than half with
-#   10,000 or more.
+# - The fused and the compiled loss need a third of the memory of cross-entropy. Plain torch needs about 0.7 times as
+#   much with 1,000 classes and half as much with 10,000 or more.
 # - In a training step of the three networks that we timed, the loss adds less than 1 %.
 
 # %%
@@ -355,8 +355,10 @@ assert fused[[10_000, 100_000]].max() < 1
 assert ratio["divide_and_conquer"].min() > 70
 assert 0.8 < ours[10_000] < 1.25
 assert ours[100_000] < 0.8
-assert share.loc[1000, "pivot"] < 1.25
-assert share.loc[[10_000, 100_000], "pivot"].max() < 0.5
+assert share["fused_numba"].round(2).eq(0.33).all()
+assert share["pivot_compiled"].dropna().round(2).eq(0.33).all()
+assert round(share.loc[1000, "pivot"], 1) == 0.7
+assert share.loc[[10_000, 100_000], "pivot"].round(1).eq(0.5).all()
 
 # %% [markdown]
 # ## Questions

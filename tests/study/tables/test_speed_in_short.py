@@ -38,10 +38,10 @@ def test_the_table_takes_all_threads_and_the_temperature_one():
 
 
 def test_chapter_7_speaks_of_memory_as_it_was_measured():
-    """As much as cross-entropy with 1,000 classes, less than half with more, and a third with the fused kernels."""
+    """Less than cross-entropy with 1,000 classes, about half with more, and a third with the fused kernels."""
     ratios = recorded("memory").set_index(["algorithm", "n"])["ratio"]
-    assert ratios["pivot", 1000] == pytest.approx(1.0, abs=0.05)
-    assert max(ratios["pivot", 10_000], ratios["pivot", 100_000]) < 0.5
+    assert ratios["pivot", 1000] == pytest.approx(0.7, abs=0.05)
+    assert max(ratios["pivot", 10_000], ratios["pivot", 100_000]) < 0.55
     assert all(ratios["fused_numba", n] == pytest.approx(1 / 3, abs=0.02) for n in (1000, 10_000, 100_000))
 
 
