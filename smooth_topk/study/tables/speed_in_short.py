@@ -59,11 +59,15 @@ def sentences(loss: pd.DataFrame, memory: pd.DataFrame, steps: pd.DataFrame) -> 
     return (
         "Numba is the default where it is installed. "
         f"The paper's divide and conquer takes {slowest.min():.0f} to {slowest.max():.0f} times as long as "
-        f"cross-entropy. The most memory that forward and backward hold at once is {plain.min():.2f} to "
-        f"{plain.max():.2f} times that of cross-entropy in plain torch, and {fused.min():.2f} to "
-        f"{fused.max():.2f} times with Numba. "
+        f"cross-entropy. The most memory that forward and backward hold at once is {_range(plain)} times "
+        f"that of cross-entropy in plain torch, and {_range(fused)} times with Numba. "
         f"Beyond cross-entropy, the loss takes {', '.join(shares[:-1])} and {shares[-1]}."
     )
+
+
+def _range(ratios: pd.Series) -> str:
+    low, high = f"{ratios.min():.2f}", f"{ratios.max():.2f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _multiple(ratio: float) -> str:
