@@ -10,6 +10,7 @@ import pytest
 from smooth_topk.study.experiments import further_runs, registry
 from smooth_topk.study.experiments.expected_cost import expected_seconds
 from smooth_topk.study.experiments.profiles import PROFILES
+from smooth_topk.study.experiments.protocol import COMPARISONS
 from smooth_topk.study.experiments.registry import EXPERIMENTS
 from smooth_topk.study.experiments.run_config import LOSS_FIELDS, LOSS_OPTIONS, RunConfig
 from smooth_topk.study.losses import FAMILY
@@ -255,7 +256,9 @@ def test_every_recorded_run_is_found_again_by_its_experiment():
         for run in table("quick", seeds=range(5))
     ]  # fmt: skip
     more = [*registry.margin_against_decay(seeds=range(5)), *registry.family_comparison()]
-    found = {run.run_id for run in [*known, *with_more_seeds, *more]}
+    accuracy = dict(zip(published_runs()["run_id"], published_runs()["validation_top5"].fillna(0.0), strict=True))
+    compared = [run for comparison in COMPARISONS.values() for run in comparison.runs(accuracy)]
+    found = {run.run_id for run in [*known, *with_more_seeds, *more, *compared]}
     assert recorded - found <= {"45e73a706b7b"}
 
 
