@@ -8,6 +8,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from smooth_topk.study.experiments.protocol import COMPARISONS, Comparison
 from smooth_topk.study.experiments.run_config import RunConfig
 from smooth_topk.study.grid import run_grid
+from smooth_topk.study.records.published import published_runs
 from smooth_topk.study.records.runs import read_runs
 
 
@@ -43,9 +44,11 @@ def missing_runs(comparison: Comparison, folder: Path) -> list[RunConfig]:
 
 
 def accuracies(runs: Path) -> dict[str, float]:
-    """Returns the validation top-5 of every recorded run by its id; 0 where it diverged."""
-    table = read_runs(runs / "records")
-    return dict(zip(table["run_id"], table["validation_top5"].fillna(0.0), strict=True))
+    """Returns the validation top-5 of every published and recorded run by its id; 0 where it diverged."""
+    found: dict[str, float] = {}
+    for table in (published_runs(), read_runs(runs / "records")):
+        found |= dict(zip(table["run_id"], table["validation_top5"].fillna(0.0), strict=True))
+    return found
 
 
 if __name__ == "__main__":
