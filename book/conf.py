@@ -21,7 +21,7 @@ extensions = [
 ]
 exclude_patterns = ["results/**"]
 
-# Notebooks come executed; their widgets are shown by the HTML beside them.
+# Notebooks come executed; their widgets are shown by the HTML next to them.
 nb_execution_mode = "off"
 nb_ipywidgets_js = {}
 nb_mime_priority_overrides = [("html", "text/html", 0)]
@@ -47,7 +47,7 @@ napoleon_use_ivar = True  # one line per attribute
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
-# Pages whose pictures, explorer or wide tables need the place of the contents beside them.
+# Pages whose pictures, explorer or wide tables need the place of the contents next to them.
 WHOLE_WIDTH = ("index", "explorer", "experiments", "api")
 html_theme = "sphinx_book_theme"
 html_static_path = ["_static"]

@@ -278,7 +278,7 @@ assert all(part["norm"][24] < 0.3 * part["norm"][0] for part in by_loss.values()
 # epoch to epoch, from 1 to 0.01. The paper found that annealing needs care and gains nothing over a fixed $\tau$
 # (appendix D.1.3). The paper annealed a *trained* network. We did both: first from scratch, then after training.
 #
-# **Figure.** Validation accuracy while $\tau$ falls (thick line), beside the runs that keep $\tau = 1$ or $\tau = 0.01$
+# **Figure.** Validation accuracy while $\tau$ falls (thick line), next to the runs that keep $\tau = 1$ or $\tau = 0.01$
 # (thin lines). The colour of a line is the $\tau$ of its epoch. The thick line ends close to the one of $\tau = 1$. The
 # tables below have test accuracies.
 

@@ -14,7 +14,7 @@
 # **Question.** Which numbers of the paper come out here, which do not, and which were not run?
 #
 # **You will** see the paper's claims with our number and its interval beside each, and read every table of the paper
-# and its Figure 2 with our value beside it.
+# and its Figure 2 with our value next to it.
 #
 # **Paper.** Tables 1 to 9, Figure 2.
 #
@@ -351,7 +351,7 @@ for k, name in ((1, "Table 7: margin, k = 1"), (5, "Table 8: margin, k = 5")):
 # %% [markdown]
 # ## What we saw
 #
-# - Every table of the paper stands above with ours beside it, or with the line "not run".
+# - Every table of the paper stands above with ours next to it, or with the line "not run".
 # - On features the paper's picture under noise appears with its own rate and decay, and shrinks to 0.6 points when each
 #   loss is tuned. Its gain with few images does not appear. Its failure at small $\tau$ appears on images only.
 # - Numbers of ours that come from smaller networks, fewer images and shorter training runs show whether an effect

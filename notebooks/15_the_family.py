@@ -378,8 +378,8 @@ grid, runs = recorded("family_comparison")
 # %% [markdown]
 # **Figure.** Top-5 accuracy on test images minus that of cross-entropy, with 95 % intervals over seeds, which are
 # paired. One panel per setting, one row per loss. A triangle that points up is ahead of cross-entropy beyond its
-# interval, one that points down is behind, and a hollow circle cannot be told apart from it. Panels end
-# at 4 points: an interval is cut there, and a loss beyond has its number beside it.
+# interval, one that points down is behind, and a hollow circle is indistinguishable from it. Panels end
+# at 4 points: an interval is cut there, and a loss beyond has its number next to it.
 
 # %% tags=["hide-input"]
 differences = tables.family_differences(runs)

@@ -173,7 +173,7 @@ def linear_accuracy(train: np.ndarray, train_labels: np.ndarray, test: np.ndarra
 
 
 def provenance(arrays: dict[str, np.ndarray], pooled: dict[str, np.ndarray], content: bytes, machine: dict) -> dict:
-    """Returns what is recorded beside the feature file: its sum, how it was made, and what each step loses."""
+    """Returns what is recorded next to the feature file: its sum, how it was made, and what each step loses."""
     labels = {part: arrays[f"{part}_labels"].astype(np.int64) for part in pooled}
     projected = {part: project(pooled[part], arrays["mean"], arrays["components"]) for part in pooled}
     stored = {part: arrays[part] * arrays["step"].astype(np.float64) for part in pooled}

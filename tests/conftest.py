@@ -11,7 +11,7 @@ from hypothesis import settings
 
 PROJECT = Path(__file__).parents[1]
 
-# The same examples on every run, no files beside the tests, and no limit of time on a machine that is shared.
+# The same examples on every run, no files next to the tests, and no limit of time on a machine that is shared.
 settings.register_profile("suite", derandomize=True, database=None, deadline=None)
 settings.load_profile("suite")
 

@@ -43,7 +43,7 @@ class SmallCluster:
 
     @property
     def further_nodes(self) -> list[Any]:
-        """The nodes beside the head, which may be lost."""
+        """The nodes other than the head, which may be lost."""
         return list(self._cluster.worker_nodes)
 
     def add_node(self) -> Any:

@@ -11,11 +11,11 @@ import smooth_topk
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDS_A_GPU = {"smooth_topk.pivot.triton_kernels"}  # compiled by Triton, not by Python
-ROOMS = ("smooth_topk", "smooth_topk.pivot", "smooth_topk.polynomials")
+PACKAGES = ("smooth_topk", "smooth_topk.pivot", "smooth_topk.polynomials")
 MODULES = [
     module.name
-    for room in ROOMS
-    for module in pkgutil.iter_modules(importlib.import_module(room).__path__, f"{room}.")
+    for subpackage in PACKAGES
+    for module in pkgutil.iter_modules(importlib.import_module(subpackage).__path__, f"{subpackage}.")
     if module.name not in {"smooth_topk.study", *NEEDS_A_GPU}  # tests/study has the examples of the study
 ]
 

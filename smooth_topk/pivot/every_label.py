@@ -214,7 +214,7 @@ def product_levels(leaves: Tensor, product: Callable[[Tensor, Tensor], Tensor], 
 
 def without_each(levels: list[Tensor], product: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     """The product of all leaves but one, for each leaf, (N, n, d): down the tree, each node times its siblings."""
-    others = levels[-1][:, :, :1]  # nothing is beside the root: one
+    others = levels[-1][:, :, :1]  # the root has no sibling: one
     for level in reversed(levels[:-1]):
         siblings = level.unflatten(1, (-1, 2)).flip(2).flatten(1, 2)
         others = product(siblings, others.repeat_interleave(2, 1)[:, : level.shape[1]])

@@ -1,7 +1,7 @@
 """Runs the Numba kernels on CPU tensors: loss and gradient in one pass, for any k.
 
 Numba is an optional extra, imported when a kernel is first needed. The first call in a new environment compiles; Numba
-keeps the machine code beside the package or in the user's cache folder, and later processes load it. Where Numba is
+keeps the machine code next to the package or in the user's cache folder, and later processes load it. Where Numba is
 installed but does not work, one warning says why, and plain torch takes over.
 
 Kernels see NumPy arrays, so they know where memory ends.

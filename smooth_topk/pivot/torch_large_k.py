@@ -1,7 +1,7 @@
 """The loss and its gradient for any k from 1 to n - 1, in plain torch: O(kn), accurate to rounding.
 
 Power sums and Horner's rule lose about 2**k while odds are measured from the pivot s_[k] (torch_backend.py). Measured
-from the right point, they lose next to nothing, whatever k is. Throw a coin for every class i beside the label, with
+from the right point, they lose next to nothing, whatever k is. Throw a coin for every class i but the label, with
 
     odds v_i = exp((s_i - b)/(kτ)),   probability p_i = v_i / (1 + v_i).
 

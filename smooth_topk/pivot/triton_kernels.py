@@ -131,7 +131,7 @@ def _read_row(
     block: tl.constexpr,
     working: tl.constexpr,
 ):
-    """The k largest scores beside the label's and their classes, in any order, and Σ u^m of all others, m = 1..k.
+    """The k largest scores but the label's and their classes, in any order, and Σ u^m of all others, m = 1..k.
 
     The next block is on its way while this one is worked on.
     """

@@ -13,7 +13,7 @@ recorded needs no training code.
     training      one run: models, schedules, the loop, evaluation, checkpoints
     grid          many runs: local processes, or a Ray cluster
     measure       numbers that no training gives: losses, bounds, errors, time, memory, sparsity, ten crops
-    tables        the paper's tables with ours beside them
+    tables        the paper's tables with ours next to them
     figures       tidy table in, Axes out
     chapters      what notebooks call: the start of a chapter, sliders, the explorer, the runs of a chapter
     book          the command lines: running the chapters, building the book and its pages, the benchmark

@@ -609,7 +609,7 @@ def test_numbers_at_the_ends_of_their_range():
     scores[0, 30:] = -torch.inf  # deleted also where kτ is beyond the largest number, and 1 / (kτ) is not zero
     for k, backend in itertools.product((5, 20), ("auto", "torch")):
         value = smooth_topk_loss(scores, labels, k=k, tau=1e307, backend=backend)
-        # All k-sets weigh the same: τ log(1 + (n - k) / k), the margin being nothing beside τ.
+        # All k-sets weigh the same: τ log(1 + (n - k) / k), the margin being negligible against τ.
         assert value.item() == pytest.approx(1e307 * math.log(30 / k))
 
 

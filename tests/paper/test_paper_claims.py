@@ -516,7 +516,7 @@ def test_erratum_14_what_the_text_says_about_tables_1_3_and_4():
     assert {n: round(ratio, 1) for n, ratio in faster.items()} == {100: 13.3, 1000: 23.2, 10_000: 9.7, 100_000: 1.7}
     forward = paper_table(3).set_index(["algorithm", "n"])["seconds"]
     shares = {n: row["DC (CB)"] / forward["DC", n] for n, row in times.items()}
-    assert min(shares.values()) > 0.3  # not negligible beside the forward pass ...
+    assert min(shares.values()) > 0.3  # not negligible against the forward pass ...
     assert shares[100_000] > 1  # ... and longer with 100,000 classes
 
     accuracy = paper_table(1).set_index(["metric", "loss", "noise_level"])["mean"].sort_index()

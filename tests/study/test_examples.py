@@ -11,8 +11,10 @@ from smooth_topk import study
 
 MODULES = [
     module.name
-    for room in pkgutil.iter_modules(study.__path__, f"{study.__name__}.")
-    for module in pkgutil.iter_modules([f"{study.__path__[0]}/{room.name.rpartition('.')[2]}"], f"{room.name}.")
+    for subpackage in pkgutil.iter_modules(study.__path__, f"{study.__name__}.")
+    for module in pkgutil.iter_modules(
+        [f"{study.__path__[0]}/{subpackage.name.rpartition('.')[2]}"], f"{subpackage.name}."
+    )
     if not module.name.endswith("__main__")
 ]
 WITH_EXAMPLES = [name for name in MODULES if ">>> " in Path(importlib.util.find_spec(name).origin).read_text()]

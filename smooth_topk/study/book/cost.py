@@ -77,7 +77,7 @@ def dry_run(
     needs = "; ".join(f"{name} is not in {data_folder_or_default()}, run `{how}`" for name, how in absent.items())
     notes = [
         f"Times are those of the missing runs, by {speed.device}. A run of several experiments is counted once.",
-        f"Disk: the checkpoints of {count} unfinished runs, beside the data.",
+        f"Disk: the checkpoints of {count} unfinished runs, and the data.",
         f"Missing data: {needs or 'none'}.",
     ]
     parts += [shown(table, speed, count), "\n".join(textwrap.fill(note, WIDTH) for note in notes)]

@@ -1,7 +1,7 @@
 """The built-in real data: 128 features of every image of CIFAR-100, seen by a network trained on ImageNet.
 
 `book/results/cifar100_features.npz` holds them for all 50,000 training and 10,000 test images, one byte per feature,
-with the fine labels; `cifar100_features.json` beside it says how it was made. They lie with the recorded results,
+with the fine labels; `cifar100_features.json` next to it says how it was made. They lie with the recorded results,
 because they are a measurement of ours and no part of the package: the wheel does not carry them.
 `scripts/extract_features.py` computes them from the images.
 """

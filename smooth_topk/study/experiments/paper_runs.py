@@ -199,7 +199,7 @@ def _seeds(profile: str) -> tuple[int, ...]:
 
 
 def _pair_of_seeds(profile: str) -> tuple[int, ...]:
-    return (0, 1) if profile in ("quick", "laptop") else (0,)  # small differences need their spread beside them
+    return (0, 1) if profile in ("quick", "laptop") else (0,)  # small differences need their spread next to them
 
 
 def _margin_seeds(profile: str) -> tuple[int, ...]:

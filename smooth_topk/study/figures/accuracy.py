@@ -90,7 +90,7 @@ def noise_curves(
     metrics: tuple[str, str] = ("train_top1", "validation_top5"),
     axes: Sequence[Axes] | None = None,
 ) -> Sequence[Axes]:
-    """Draws who overfits: accuracy on the training labels, noisy ones included, beside that on the validation set.
+    """Draws who overfits: accuracy on the training labels, noisy ones included, next to that on the validation set.
 
     Args:
         epochs: rows of epochs.csv of the runs.

@@ -1,6 +1,6 @@
 """Differences between losses with their 95 % intervals: the tidy tables of `tables.differences` in, Axes out.
 
-Ours are filled markers with an interval, the seeds small dots beside them, the paper's values hollow.
+Ours are filled markers with an interval, the seeds small dots next to them, the paper's values hollow.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ def difference_figure(
     for number, name in enumerate(names):
         part = differences[differences[series] == name]
         offset = WIDTH * ((number + 1) / (len(names) + 1) - 0.5) if len(names) > 1 or paper else 0.0
-        offset += 0.12 if paper and len(names) == 1 else 0.0  # beside the paper's marker, not upon it
+        offset += 0.12 if paper and len(names) == 1 else 0.0  # next to the paper's marker, not upon it
         _draw_series(ax, part, by, {value: place + offset for value, place in places.items()}, name, SERIES[number])
     ax.set_xticks(list(places.values()), [f"{value:,}" if value >= 100 else f"{value:g}" for value in places])
     ax.set(xlabel=NAMES.get(by, by), ylabel="difference in points")
@@ -66,7 +66,7 @@ def noise_differences(
     grouping: str = "superclass",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draws the smooth loss minus cross-entropy by noise level for several sets of runs, beside the paper's.
+    """Draws the smooth loss minus cross-entropy by noise level for several sets of runs, next to the paper's.
 
     Args:
         parts: runs by the name of their setting, such as "each loss tuned"; each may be empty.
@@ -112,7 +112,7 @@ def claims_figure(claims: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
             ax.plot([row["low"], row["high"]], [place, place], color=look["color"], linewidth=2.2)
         ax.plot([row["mean"]], [place], look["marker"], color=look["color"])
         ax.plot([row["paper"]], [place + 0.2], "o", color=DARK, markerfacecolor="white")
-        # Above its line and not beside it: the figure is narrow enough for a phone.
+        # Above its line and not next to it: the figure is narrow enough for a phone.
         claim, ground = " ".join(row["claim"].split()), {"facecolor": "white", "edgecolor": "none", "pad": 1}
         ax.text(0.0, place - 0.36, claim, fontsize=9, transform=left, va="center", bbox=ground)
     ax.plot([], [], color=SERIES[0]["color"], marker=SERIES[0]["marker"], label="ours, features")

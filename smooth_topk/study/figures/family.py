@@ -24,7 +24,7 @@ VERDICTS: dict[str, dict[str, Any]] = {
     "behind it": {"color": BROWN, "marker": "v"},
 }
 LIMIT = 4.0  # points: what lies beyond stands at the edge with its number
-COLUMNS = 2  # of panels: a phone shows two between its edges, beside the names of the losses
+COLUMNS = 2  # of panels: a phone shows two between its edges, next to the names of the losses
 K_LOOKS = (("o", "-"), ("s", "--"), ("^", "-."), ("D", ":"), ("v", (0, (5, 1, 1, 1, 1, 1))))
 
 

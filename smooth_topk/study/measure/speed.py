@@ -80,7 +80,7 @@ def measure_backward(settings: Settings) -> pd.DataFrame:
 
 
 def measure_loss(settings: Settings) -> pd.DataFrame:
-    """Forward and backward, by threads and tau, with the error of value and gradient beside the time."""
+    """Forward and backward, by threads and tau, with the error of value and gradient next to the time."""
     rows = []
     for threads, tau, n in settings.track(list(product(settings.threads, settings.taus, settings.sizes))):
         slow = threads == max(settings.threads)  # compiling and the paper's algorithm take long: once is enough

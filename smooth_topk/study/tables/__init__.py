@@ -1,4 +1,4 @@
-"""The tables of the paper with our values beside them: tidy tables in, a table to show out.
+"""The tables of the paper with our values next to them: tidy tables in, a table to show out.
 
 What was not run says "not run"; means come with their standard deviation, and the heading names the number of seeds.
 """

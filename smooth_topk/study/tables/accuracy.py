@@ -1,4 +1,4 @@
-"""Tables 1, 2, 6, 7, 8 and 9: accuracies of trained networks, in percent, the paper's beside ours.
+"""Tables 1, 2, 6, 7, 8 and 9: accuracies of trained networks, in percent, the paper's next to ours.
 
 `runs` and `epochs` are those of records.read_runs and read_epochs, filtered to one data set, network and schedule.
 Top-1 and top-5 have tables of their own, and the number of seeds stands in the heading.

@@ -1,4 +1,4 @@
-"""What the study chapters compare beside the paper's own tables: differences between losses, groupings and epochs.
+"""What the study chapters compare next to the paper's own tables: differences between losses, groupings and epochs.
 
 `runs` is that of records.read_runs, filtered to one data set, network and schedule.
 """
@@ -32,7 +32,7 @@ def gain_table(runs: pd.DataFrame, *, metric: str = "test_top5", by: str = "nois
     Args:
         runs: for noise, those of one grouping.
         metric: a column of runs.csv that ends in top1 or top5.
-        by: "noise_level" or "train_images"; the paper's differences stand beside ours for the noise level.
+        by: "noise_level" or "train_images"; the paper's differences stand next to ours for the noise level.
     """
     found = intervals(differences_by_seed(runs, metric=metric, by=by), [by, "loss"])
     smooth = sorted(set(found["loss"])) or ["L_{5,1}"]
@@ -154,7 +154,7 @@ def small_temperature_table(runs: pd.DataFrame, *, metric: str = "last_test_top5
 
 
 def search_table(runs: pd.DataFrame, *, metric: str = "validation_top5") -> pd.DataFrame:
-    """Returns what a search for rates and decays chose, beside the paper's own pair: one row per loss and pair.
+    """Returns what a search for rates and decays chose, next to the paper's own pair: one row per loss and pair.
 
     A pair is judged by the mean of validation accuracy over the noise levels of the search.
 

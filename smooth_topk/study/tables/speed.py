@@ -1,4 +1,4 @@
-"""Tables 3, 4 and 5: time and stability of the algorithms, the paper's (Titan Xp) beside ours."""
+"""Tables 3, 4 and 5: time and stability of the algorithms, the paper's (Titan Xp) next to ours."""
 
 from collections.abc import Callable, Iterable
 
@@ -48,7 +48,7 @@ def stability_table(measured: pd.DataFrame) -> pd.DataFrame:
 
     Args:
         measured: columns algorithm, dtype ("float32", "float64"), tau, stable; where there is a column error, the
-            largest relative error stands beside the mark, since a finite number may still be wrong.
+            largest relative error stands next to the mark, since a finite number may still be wrong.
     """
     paper = paper_table(5)
     taus = sorted({*paper["tau"], *measured["tau"]}, reverse=True)

@@ -62,7 +62,7 @@ def evaluate(
         hits: gets, batch after batch, whether each label of this process is among the first five.
 
     Returns:
-        top1, top3, top5, top10 and top20, for ten crops those of the central one; beside them ten_crop_softmax_top1 and
+        top1, top3, top5, top10 and top20, for ten crops those of the central one; also ten_crop_softmax_top1 and
         so on from averaged softmax, ten_crop_marginals_top1 and so on from averaged top-k probabilities (appendix C).
     """
     if fabric is None:
