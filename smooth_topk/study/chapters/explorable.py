@@ -24,7 +24,7 @@ class Explorable(anywidget.AnyWidget):
         Example:
             >>> from smooth_topk.study.chapters.training_demo import TrainingDemo
             >>> TrainingDemo(k=3).html()[:40]
-            '<div data-training-demo="{&quot;decay&q'
+            '<div data-training-demo="{&quot;decay&qu'
         """
         own = set(self.trait_names(sync=True)) - set(Explorable.class_trait_names())
         values = {name: getattr(self, name) for name in sorted(own) if not name.startswith("_")}
