@@ -44,11 +44,12 @@ def predict(question: str, answers: Sequence[str], *, right: int, then: str = ""
         right: place of the right answer, from 0.
         then: what the figure shows; it appears with the figure.
 
-    Example:
-        >>> predict("What happens to the corner of the hard loss as $\tau$ grows?",
-        ...         ["It moves to the right.", "It becomes a wider bend."], right=1,
-        ...         then="The bend is several $k\tau$ wide; its place stays.")  # doctest: +SKIP
-        >>> explore(draw, tau=1.0)  # doctest: +SKIP
+    Example, in front of the figure that answers it:
+
+        predict("What happens to the corner of the hard loss as $\tau$ grows?",
+                ["It moves to the right.", "It becomes a wider bend."], right=1,
+                then="The bend is several $k\tau$ wide; its place stays.")
+        explore(draw, tau=1.0)
     """
     display(HTML(question_html(question, answers, right, then)))
 
