@@ -92,7 +92,7 @@ def divided_losses(scores: Tensor, k: int, tau: float | Tensor, margin: float) -
     pivots = torch.where(top == -torch.inf, 0.0, top).detach()[:, k - 1 :]  # s_[k] and s_[k+1]
     w, tail = _around(wide, head, places, pivots[:, :1], k, scale)
     sigmas = multiply_truncated(products(w)[-1].flip(0), tail)  # S_0..S_k
-    in_head = torch.zeros_like(scores, dtype=torch.bool).scatter(1, places, True)
+    in_head = torch.zeros_like(scores, dtype=torch.bool).scatter(1, places, 1)  # not True, which a trace cannot save
     empty = torch.where(in_head, top[:, k:], top[:, k - 1 : k]) == -torch.inf  # fewer than k other classes exist
     u = scaled(wide - pivots[:, :1], scale).clamp(max=0.0).exp()
     upper, lower = (_alternating(sigmas[: degree + 1], u) for degree in (k, k - 1))

@@ -191,6 +191,7 @@ def execute_chapter(chapter: Chapter, folder: Path, work: Path, environment: dic
     import jupytext
     import papermill
 
+    os.environ.clear()  # the server that processes are forked from may have an older one
     os.environ.update(environment)
     (folder / "notebooks" / f"{chapter.name}.ipynb").unlink(missing_ok=True)
     started = time.monotonic()
