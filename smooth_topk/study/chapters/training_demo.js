@@ -425,13 +425,13 @@ function render({ model, el }) {
     const values = (name) => LOSSES.flatMap((loss, i) => [i ? " · " : "", element("span", { class: `number ${loss}` }, percent(now[loss][name]))]);
     const over = (name, title, best) => charts[name].draw(title, [...shown(view.ghost, name, "curve ghost"), ...shown(race.history, name, "curve")], best, values(name));
     over("share", "Wrong labels memorised", race.byChance);
-    over("top1", "Top-1 accuracy, new points", BEST[0]);
-    over("topk", k === 1 ? "The same, k = 1" : `Top-${k} accuracy, new points`, BEST[k - 1]);
+    over("top1", "Top-1 accuracy", BEST[0]);
+    over("topk", k === 1 ? "The same, k = 1" : `Top-${k} accuracy`, BEST[k - 1]);
     const ends = [...ended()].sort(([a], [b]) => a - b);
     const dots = LOSSES.flatMap((loss) => ends.map(([at, row]) => (chart) => element("circle", { class: `dot ${loss}`, cx: chart.x(chart.place(at)), cy: chart.y(row[loss]), r: 3.5 })));
     const here = (chart) => element("line", { class: "here", x1: chart.x(chart.place(decay)), x2: chart.x(chart.place(decay)), y1: CHART.top, y2: CHART.height - CHART.bottom });
     const told = ends.length ? `${ends.length} of ${DECAYS.length} weight decays tried` : "a finished run leaves its dots";
-    charts.ends.draw(`Top-${k} accuracy at the end`, LOSSES.map((loss) => [`curve ${loss}`, ends.map(([at, row]) => [at, row[loss]])]), BEST[k - 1], [told], [here, ...dots]);
+    charts.ends.draw(`Top-${k} at the end`, LOSSES.map((loss) => [`curve ${loss}`, ends.map(([at, row]) => [at, row[loss]])]), BEST[k - 1], [told], [here, ...dots]);
   }
 
   function draw() {
